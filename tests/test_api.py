@@ -280,7 +280,7 @@ def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, 
     release = zoo.pretrain(MOCO, out=tmp_path / "out", data=flat, overrides=changes)
     assert release.class_names == ()
     assert "20 images without classes" in release.card
-    result = from_release(release, "out")  # tables of results take it
+    result = from_release(release)  # tables of results take it
     assert result.classes == result.largest == 0
     assert {"curves.png", "scores.png"} <= {file.name for file in release.path.iterdir()}
 

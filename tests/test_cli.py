@@ -54,12 +54,8 @@ def test_list_has_shipped_weights_recipes_and_sweeps_in_100_columns() -> None:
     assert by_name["cifar_resnet32.paco_cifar100_lt50"][-3:] == ["56.0", "top-1", "[M]"]
     found = [line.split()[0] for line in shown("list", "_ft_", "--shipped")[1:]]
     assert found == [name for name in shipped if "_ft_" in name]
-    for words, said in (
-        (("temperature", "--shipped"), "no shipped weights match"),
-        (("--shipped", "--hub", "x"), "--shipped: found with --hub"),
-        (("pacco",), 'nothing matches "pacco"'),
-    ):
-        assert said in zoo("list", *words).stderr
+    for words in (("temperature", "--shipped"), ("pacco",)):
+        assert f'nothing matches "{words[0]}"' in zoo("list", *words).stderr
 
 
 def test_show_has_a_release_on_one_screen_and_the_rest_when_asked(paco: Release) -> None:

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Each command imports what it needs, so that light ones stay light."""
+"""The command line: parse, call, print. Each command imports what it needs, so that light ones start fast."""
 
 from __future__ import annotations
 
@@ -6,93 +6,68 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
-from zoo.cli import experiments as experiments  # imported for the commands that they add
+# imported for the commands that they register
+from zoo.cli import experiments as experiments
 from zoo.cli import measuring as measuring
 from zoo.cli import releases as releases
 from zoo.cli import training as training
-from zoo.cli.app import COMMANDS, READER_GONE, app, say
+from zoo.cli.app import BROKEN_PIPE, COMMANDS, app, say
 from zoo.errors import ZooError, ZooWarning, one_line
 from zoo.launch import launched, rank
 
 __all__ = ["app", "main"]
 
-# they joined in the order of the imports above
 app.registered_commands.sort(
-    key=lambda each: COMMANDS.index(each.name or getattr(each.callback, "__name__", ""))
+    key=lambda command: COMMANDS.index(command.name or getattr(command.callback, "__name__", ""))
 )
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on standard error."""
-    for stream in (sys.stdout, sys.stderr):  # names of classes and files may hold what cp1252 or ASCII cannot
-        if isinstance(stream, TextIOWrapper):
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # class names may hold what cp1252 or ASCII cannot encode
             stream.reconfigure(errors="backslashreplace")
-    if not sys.stderr.isatty():  # plain lines in place of the bars of huggingface_hub
+    if not sys.stderr.isatty():  # plain lines instead of progress bars
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        logging.basicConfig(format="%(message)s")
     try:
-        if launched() > 1:  # torch tells each rank of a setting of ours, zoo.training.parallel, that is meant
+        if not sys.stderr.isatty():
+            logging.getLogger("zoo").setLevel(logging.INFO if rank() == 0 else logging.WARNING)
+        if launched() > 1:  # torch warns on every rank of settings that we make on purpose
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-        with warnings.catch_warnings(), _log_lines():
+        with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             app()
     except ZooError as error:
         say(str(error))
         sys.exit(error.exit_code)
-    except OSError as error:  # of a folder or disk, which the system's own words name
+    except OSError as error:
         place = f'"{error.filename}": ' if error.filename else ""
         say(f"{place}{error.strerror or error}")
         sys.exit(1)
     finally:
-        _write_what_is_left()
+        _flush()
 
 
-def _write_what_is_left() -> None:
-    """Flush, while that can still fail in silence: who reads what is printed may be gone, as `head` is."""
+def _flush() -> None:
+    """Flush while a closed pipe (`zoo list | head -1`) can still be ignored."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:  # closed before the start
+            if stream is not None:
                 stream.flush()
         except BrokenPipeError:
-            with Path(os.devnull).open("wb") as nowhere:  # Python flushes once more, and would complain
-                os.dup2(nowhere.fileno(), stream.fileno())
-            sys.exit(READER_GONE)
-        except OSError:  # a full disk, say: that Python may complain of
-            pass
+            with Path(os.devnull).open("wb") as devnull:
+                os.dup2(devnull.fileno(), stream.fileno())
+            sys.exit(BROKEN_PIPE)
+        except OSError:
+            pass  # a full disk: Python reports it at exit
 
 
-@contextmanager
-def _log_lines() -> Iterator[None]:
-    """Off a terminal print what zoo logs as plain lines; what other libraries log they print themselves."""
-    log = logging.getLogger("zoo")
-    before = log.handlers, log.propagate, log.level
-    if not sys.stderr.isatty():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        log.handlers, log.propagate = [handler], False
-        log.setLevel(logging.INFO if rank() == 0 else logging.WARNING)
-    try:
-        yield
-    finally:
-        log.handlers, log.propagate = before[:2]
-        log.setLevel(before[2])
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Print a warning as one line; those of other libraries say of which category they are."""
-    del filename, lineno, file, line  # of whom reads the code
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without the line of code; other libraries' with their category."""
     text = one_line(" ".join(str(message).split()))
-    shown = text if issubclass(category, ZooWarning) else f"{category.__name__}: {text}"
-    say(f"warning: {shown}")
+    say(f"warning: {text}" if issubclass(category, ZooWarning) else f"warning: {category.__name__}: {text}")

@@ -1,4 +1,4 @@
-"""Commands that compute with a trained encoder: evaluate, embed, predict, diagnose."""
+"""Commands that use a trained encoder: evaluate, embed, predict, diagnose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.files import write_atomic, writing
 if TYPE_CHECKING:
     from zoo.evaluation import Prediction
 
-BAD_IMAGES = Option(0, "--max-bad-images", min=0, help="Leave out so many unreadable images, and name them.")
+BAD_IMAGES = Option(0, "--max-bad-images", min=0, help="Leave out up to so many unreadable images.")
 
 
 @app.command()
@@ -36,47 +36,31 @@ def evaluate(
     device: str = DEVICE,
     save: bool = Option(True, help="Record the result in metrics.json and card."),
     out: Path | None = Option(
-        None, "--out", help="Folder for a training's state. Default: in RELEASE/run or runs/."
+        None, "--out", help="Folder for a training's state. Default: RELEASE/run or runs/."
     ),
     resume: bool = RESUME,
 ) -> None:
-    """Measure an encoder, by default with the settings that the release records.
+    """Evaluate an encoder, by default with the settings that the release records.
 
-    For monitoring and ablation, on features that are computed once:
-    linear, a linear probe, its penalty chosen inside the training set;
-    knn, a vote of the nearest training images;
-    few_shot, a classifier on shots=N images of each class, over 5 draws;
-    retrieval, recall@k and mAP among test images, or in gallery=train;
-    classifier, the learned centers as they stand, or less tau=T times the log prior.
+    On frozen features, which are computed once: linear (logistic regression, its penalty chosen by
+    cross-validation), knn, few_shot (shots=N images of each class), retrieval (recall@k and mAP),
+    classifier (the learned class centers; tau=T subtracts T times the log prior).
 
-    For figures that are compared with papers:
-    linear_full, the published linear evaluation. 100 epochs of SGD on
-    augmented images train a linear layer on the frozen encoder;
-    semi_supervised, the network fine-tuned on fraction=0.1 or 0.01 of the
-    labels. Both show progress, and go on with --resume when stopped.
-
-    Test labels are used for nothing but the final count.
+    By training, comparable with papers: linear_full (100 epochs of SGD on augmented images),
+    semi_supervised (all weights, on fraction=0.1 or 0.01 of the labels).
     """
-    chosen = key_values(settings or [])
+    chosen = key_values(settings)
     check_early(name, data=data, out=out)
     import zoo
     from zoo.evaluation.evaluate import parse_protocol
 
-    parse_protocol(protocol, chosen)  # a setting may have the name of one of the arguments below
+    parse_protocol(protocol, chosen)  # here, since a wrong key may be the name of an argument below
     release = zoo.open(name)
     entry = zoo.evaluate(
-        release,
-        protocol,
-        data,
-        device=device,
-        workers=workers,
-        save=save,
-        out=out,
-        resume=resume,
-        **chosen,
+        release, protocol, data, device=device, workers=workers, save=save, out=out, resume=resume, **chosen
     )
     print_evaluations([entry])
-    facts = {**entry["settings"], **{f"chosen {key}": value for key, value in entry["chosen"].items()}}
+    facts = entry["settings"] | {f"chosen {key}": value for key, value in entry["chosen"].items()}
     print(f"{entry['test_set']['num_images']:,} test images" + (f"; {settings_text(facts)}" if facts else ""))
     if save and release.writable:
         print(f"recorded in {release.path / 'metrics.json'} and its card")
@@ -98,9 +82,8 @@ def embed(
 ) -> None:
     """Write the features of images to a file: for search, clustering, plots.
 
-    The file has a row of float32 for each image, as the encoder gave it (not of length 1), the images' names
-    (paths relative to the folder), and labels with class names where there are any. A folder of folders of
-    images, DIR/CLASS/IMAGE, has classes; any other has none.
+    One float32 row per image, as the encoder returns it (not normalised), the images' names (paths relative
+    to the folder), and labels with class names where there are any.
     """
     check_file(out, ".npz", ".parquet")
     check_early(name, data=data)
@@ -109,7 +92,7 @@ def embed(
     found = zoo.embed(
         name,
         data,
-        split=split,  # type: ignore[arg-type]  # which it checks
+        split=split,  # type: ignore[arg-type]  # checked there
         out=out,
         workers=workers,
         device=device,
@@ -125,7 +108,7 @@ def predict(
     name: str = NAME,
     images: list[Path] | None = Argument(None, help="Image files, and folders of images at any depth."),
     data: str | None = Option(None, "--data", help="Or all images of a folder or data spec."),
-    top: int = Option(1, "--top", min=1, help="How many classes of each image."),
+    top: int = Option(1, "--top", min=1, help="Classes to print for each image."),
     out: Path | None = Option(None, "--out", help="Write the table to this .csv file instead."),
     max_bad_images: int = BAD_IMAGES,
     workers: int | None = WORKERS,
@@ -133,12 +116,13 @@ def predict(
 ) -> None:
     """Classify images with a release's learned class centers.
 
-    The probability is the softmax of the classifier's logits; no class prior is added. Centers of PaCo and of
-    losses for long tails (Balanced Softmax, ...) have learned none, those of plain cross-entropy that of
-    their training set. Standard error says which it is.
+    The probability is the softmax of the logits. Standard error says whether the centers hold the class prior
+    of their training set, as those of plain cross-entropy do.
     """
-    if bool(images) == (data is not None):
-        raise BadParameter("found both or neither; give IMAGES or --data", param_hint="IMAGES")
+    if images and data is not None:
+        raise BadParameter("found both IMAGES and --data, expected one of them", param_hint="IMAGES")
+    if not images and data is None:
+        raise BadParameter("missing; or give --data", param_hint="IMAGES")
     if out is not None:
         check_file(out, ".csv")
     check_early(name, data=data)
@@ -150,9 +134,7 @@ def predict(
     given = images if data is None else data
     found = zoo.predict(release, given, top, device=device, workers=workers, max_bad_images=max_bad_images)
     if out is None:
-        rows = [
-            (one_line(each.image), label, f"{share:.3f}") for each in found for label, share in each.classes
-        ]
+        rows = [(one_line(each.image), label, f"{p:.3f}") for each in found for label, p in each.classes]
         print_columns([("FILE", "CLASS", "PROBABILITY"), *rows])
     else:
         with writing(f'"{out}"'):
@@ -162,32 +144,29 @@ def predict(
 
 
 def _write_csv(found: tuple[Prediction, ...], file: Path) -> None:
-    """Write a row for each class of each image; of a name that is no UTF-8 the bytes are kept."""
+    """Write one row per image and class; file names that are not UTF-8 keep their bytes."""
     with file.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
         rows = csv.writer(stream)
         rows.writerow(("file", "rank", "class", "probability"))
         for image, classes in found:
-            for place, (label, share) in enumerate(classes, 1):
-                rows.writerow((_as_text(image), place, _as_text(label), share))
+            for place, (label, probability) in enumerate(classes, 1):
+                rows.writerow((_escape_formula(image), place, _escape_formula(label), probability))
 
 
-def _as_text(name: str) -> str:
-    """Keep a spreadsheet from running a name as a formula: in front of one it shows an apostrophe."""
+def _escape_formula(name: str) -> str:
+    """Prefix names that a spreadsheet would run as a formula with an apostrophe."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 @app.command()
 def diagnose(
-    names: list[str] = Argument(
-        metavar="NAME...",
-        help="Weights names, folders or org/repo. Several: side by side.",
-    ),
+    names: list[str] = Argument(metavar="NAME...", help="Weights, as for evaluate. Several: side by side."),
     data: str | None = DATA,
     out: Path | None = Option(None, "--out", help="Folder of the report. Default: runs/diagnosed/NAME."),
     sample: int = Option(2000, "--sample", help="Test images to encode."),
     device: str = DEVICE,
 ) -> None:
-    """See what trainings did: one HTML page of figures and numbers, which opens offline."""
+    """Show what trainings did: one HTML page of figures and numbers, which opens offline."""
     check_early(data=data, out=out)
     import zoo
 

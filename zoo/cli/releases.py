@@ -29,23 +29,18 @@ if TYPE_CHECKING:
 
 @app.command("list")
 def list_(
-    pattern: str = Argument("*", help="Shell pattern for names."),
+    pattern: str = Argument("*", help="Shell pattern, or a part of the names."),
     hub: str | None = Option(
-        None, "--hub", metavar="ORG", help="List the releases of a user or organisation on the Hub."
+        None, "--hub", metavar="ORG", help="List the releases of ORG on the Hub instead."
     ),
-    shipped: bool = Option(
-        False, "--shipped", help="List the weights alone that zoo.load has without a network."
-    ),
+    shipped: bool = Option(False, "--shipped", help="Only weights that zoo.load has without a network."),
 ) -> None:
     """List weights with accuracy and size, recipes with the published figure, and sweeps.
 
-    A text without wildcards finds every name that contains it. Accuracies are in percent, by the classifier
-    where no other protocol is named. Behind a published figure, [V] says that it was read in the authors'
-    repository, [M] that it is quoted from memory; "zoo show NAME" has the details.
+    Accuracies are in percent, by the classifier where no other protocol is named. Published figures were read
+    in the authors' repository [V], or are quoted from memory [M].
     """
     if hub is not None:
-        if shipped:
-            raise ReleaseError("--shipped: found with --hub, whose releases are not shipped; give either")
         _list_hub(hub, pattern)
         return
     models, recipes, sweeps = (
@@ -53,12 +48,9 @@ def list_(
     )
     if shipped:
         recipes, sweeps = [name for name in recipes if name in models], []
-    if not models and not recipes and not sweeps:
-        raise RecipeError(
-            f'no shipped weights match "{pattern}"; "zoo list --shipped" shows all'
-            if shipped
-            else f'nothing matches "{pattern}"; "zoo list" shows all names'
-        )
+    if not (models or recipes or sweeps):
+        option = " --shipped" if shipped else ""
+        raise RecipeError(f'nothing matches "{pattern}"; "zoo list{option}" shows all names')
     print_names(models, recipes, sweeps)
 
 
@@ -69,47 +61,40 @@ def _list_hub(org: str, pattern: str) -> None:
     found = [each for each in list_hub(org) if fnmatchcase(each.repo_id.partition("/")[2], shell)]
     if not found:
         raise ReleaseError(
-            f'nothing of "{org}" on the Hub matches "{pattern}" and carries the tag contrastive-zoo'
+            f'nothing of "{org}" on the Hub matches "{pattern}" and has the tag contrastive-zoo'
         )
     rows = [("NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED", "")]
     for each in found:
         updated = f"{each.updated:%Y-%m-%d}" if each.updated else ""
-        visible = "private" if each.private else ""
-        rows.append((each.repo_id, each.objective, each.accuracy, each.data, updated, visible))
+        visibility = "private" if each.private else ""
+        rows.append((each.repo_id, each.objective, each.accuracy, each.data, updated, visibility))
     print_columns(rows)
 
 
 @app.command()
 def show(
     name: str = Argument(
-        help="Weights name, folder, org/repo; a recipe, a sweep; or a section or key of recipes, e.g. "
-        "training, paco, training.ema, lr; keys: all sections."
+        help="Weights, a recipe, a sweep, or a key of recipes (training, paco, lr; keys: all sections)."
     ),
-    full: bool = Option(
-        False, "--full", help="Also a release's centers, and every value of a recipe, defaults included."
-    ),
+    full: bool = Option(False, "--full", help="Also a release's centers, and every value of its recipe."),
 ) -> None:
-    """Show a release's facts, figures and the lines that load it; a recipe or sweep; or what a key means.
-
-    A recipe's file states what makes it that recipe; --full also prints what it leaves to the defaults.
-    """
+    """Show a release's figures and the lines that load it; a recipe or sweep; or what a key means."""
     if name in catalog.list_sweeps() and not is_file(name):
-        path = catalog.sweep_path(name)
-        print(f"# {path}\n{catalog.recipe_text(path)}", end="")
+        _print_file(catalog.sweep_path(name))
         return
     try:
-        reading = _release_of(name)
+        reference = _release_of(name)
     except ReleaseError as error:
         if not _explain_key(name, error):
             raise
         return
-    if reading is not None:
+    if reference is not None:
         from zoo.config import dump_yaml
         from zoo.hub.fetch import folder_of
         from zoo.release import Release
 
-        release = Release.at(folder_of(reading, weights=False))
-        print(f'"{name}" is read as the {reading}')
+        release = Release.at(folder_of(reference, weights=False))
+        print(f'"{name}" is read as the {reference}')
         print_release(release)
         print_loading(release, name)
         if full:
@@ -119,35 +104,39 @@ def show(
             print(f"\nevery value of its recipe, its class centers:  zoo show {name} --full")
         return
     path = catalog.recipe_path(name)
-    text = catalog.recipe_text(path)
     if full:
-        from zoo.recipe import Recipe  # imports torch
+        from zoo.recipe import Recipe
 
-        text = Recipe.load(path).to_yaml()
-    print(f"# {path}\n{text}", end="")
+        print(f"# {path}\n{Recipe.load(path).to_yaml()}", end="")
+    else:
+        _print_file(path)
+
+
+def _print_file(path: Path) -> None:
+    print(f"# {path}\n{catalog.recipe_text(path)}", end="")
 
 
 def _release_of(name: str) -> ModelRef | None:
-    """Read `name` as a release, unless it is a recipe's and nothing else is known without the network."""
+    """Resolve `name` as a release; None where it is a recipe's, and a release only on the Hub if anywhere."""
     from zoo.hub import resolve
 
-    if is_file(name):  # though its path could be a folder's
+    if is_file(name):
         return None
     is_recipe = name in catalog.list_recipes() or name.endswith((".yaml", ".yml"))
     try:
-        reading = resolve(name)
+        reference = resolve(name)
     except ReleaseError:
         if is_recipe:
             return None
         raise
-    return None if is_recipe and reading.kind == "hub" else reading
+    return None if is_recipe and reference.kind == "hub" else reference
 
 
 def _explain_key(name: str, error: ReleaseError) -> bool:
-    """Print what a key or section of recipes means; return False where the name can be none.
+    """Print what a key or section of recipes means; return False where there is none of that name.
 
     Raises:
-        ReleaseError: naming the nearest of recipes, sweeps and keys, where that is what was meant.
+        ReleaseError: with the nearest recipe, sweep or key, where there is one.
     """
     if name in catalog.list_models() or "/" in name or ":" in name:
         return False
@@ -169,41 +158,31 @@ def _explain_key(name: str, error: ReleaseError) -> bool:
 @app.command()
 def push(
     release: str = Argument(help="Release folder, or the name of a release."),
-    repo_id: str = Argument(help="Repository on the Hub, ORG/NAME; created if there is none."),
+    repo_id: str = Argument(help="Repository on the Hub, ORG/NAME; created if it does not exist."),
     private: bool = Option(False, "--private", help="Create the repository private."),
     revision: str | None = Option(None, "--revision", help="Branch. Default: main."),
     start: list[str] | None = Option(
         None,
         "--start",
         metavar="ORG/NAME",
-        help="Where a folder is published that training started or learned from; once for each.",
+        help="Where a local start or teacher is published; can be repeated.",
     ),
-    license: str | None = Option(
-        None, "--license", metavar="ID", help="Set the weights' licence first, e.g. cc-by-4.0."
-    ),
-    base: str | None = Option(
-        None, "--base", metavar="REV", help="The revision that yours is based on, and may replace."
-    ),
-    images: bool = Option(False, "--images", help="Send the hashes of training images of your own, too."),
-    dry_run: bool = Option(
-        False, "--dry-run", help="Check it, and print what would go where; nothing is sent."
-    ),
+    license: str | None = Option(None, "--license", metavar="ID", help="Set the weights' licence first."),
+    base: str | None = Option(None, "--base", metavar="REV", help="The revision that yours is based on."),
+    images: bool = Option(False, "--images", help="Also publish hashes of training images of your own."),
+    dry_run: bool = Option(False, "--dry-run", help="Check it, and print what would be sent."),
 ) -> None:
-    """Publish a release on the Hub, after checking it; the same push again changes nothing.
+    """Publish a release on the Hub, after checking it; pushing it again changes nothing.
 
-    What others changed there since it was last pulled or pushed is taken over, or refused.
+    What others changed there since it was last pulled or pushed is merged, or the push is refused.
     """
     from zoo.hub import open as open_release
     from zoo.hub.push import prepare, with_start
     from zoo.hub.push import push as publish
 
     if dry_run:
-        for option, given in (("--start", start or None), ("--license", license)):
-            if given is not None:  # these write into the folder
-                raise ReleaseError(
-                    f"--dry-run: found with {option}, which changes the release itself before it is pushed, "
-                    "expected without"
-                )
+        if start or license is not None:
+            raise ReleaseError("--dry-run: expected without --start and --license, which change the release")
         print_dry_run(prepare(release, repo_id, revision, images), repo_id, private)
         return
     opened = open_release(release)
@@ -222,10 +201,10 @@ def push(
 @app.command()
 def pull(
     name: str = NAME,
-    out: Path | None = Option(None, "--out", help="Folder of your own for it. Default: the Hub's cache."),
+    out: Path | None = Option(None, "--out", help="Folder to copy it to. Default: the Hub's cache."),
     revision: str | None = Option(None, "--revision", help="Branch, tag or commit."),
 ) -> None:
-    """Fetch a release whole and check its hashes."""
+    """Download a release whole and check its hashes."""
     check_early(out=out)
     import zoo
 
@@ -235,20 +214,13 @@ def pull(
 
 @app.command()
 def convert(
-    file: Path = Argument(
-        help="Checkpoint or bare encoder of torch.save, or .safetensors; or the name of one that its "
-        "authors publish, e.g. resnet50.moco_v2_800ep."
-    ),
+    file: Path = Argument(help="Checkpoint (torch.save or .safetensors), or a published one's name."),
     family: str | None = Option(
         None,
         "--family",
-        show_default=False,
-        help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn; "
-        "timm: any timm model, whoever trained it.",
+        help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn or timm.",
     ),
-    arch: str | None = Option(
-        None, "--arch", help="The encoder's name in timm, e.g. resnet50. Default: what the file tells."
-    ),
+    arch: str | None = Option(None, "--arch", help="Its name in timm. Default: what the file says."),
     out: Path | None = OUT,
     name: str | None = Option(None, "--name", help="Name of the weights, ARCH.TAG."),
     encoder: str = Option("query", "--encoder", help="query: the trained one; momentum: its moving average."),
@@ -256,33 +228,27 @@ def convert(
         None, "--arg", metavar="KEY=VALUE", help="Argument of the architecture, e.g. img_size=32."
     ),
     labels: str | None = Option(
-        None,
-        "--labels",
-        help="The centers' classes: a file, one a line, or a folder or data spec that has them.",
+        None, "--labels", help="Class names: a file with one a line, or a folder or data spec."
     ),
     label_order: str | None = Option(
-        None,
-        "--label-order",
-        help="How a folder's classes were numbered: natural (1, 2, 10; timm) or plain (1, 10, 2).",
+        None, "--label-order", help="Of a folder's classes: natural (1, 2, 10; timm) or plain (1, 10, 2)."
     ),
     class_counts: str | None = Option(
-        None, "--class-counts", help="Training images of each class: a file, one a line, or a data spec."
+        None, "--class-counts", help="Training images of each class: a file with one a line, or a data spec."
     ),
-    size: int | None = Option(None, "--size", help="Pixels of the input. Default, so below: the authors'."),
+    size: int | None = Option(None, "--size", help="Pixels of the input. Default, as below: the authors'."),
     crop_pct: float | None = Option(None, "--crop-pct", help="Part kept by the crop."),
     interpolation: str | None = Option(None, "--interpolation", help="bilinear or bicubic."),
     mean: str | None = Option(None, "--mean", metavar="R,G,B", help="Mean of the pixels."),
-    std: str | None = Option(None, "--std", metavar="R,G,B", help="Their deviation."),
+    std: str | None = Option(None, "--std", metavar="R,G,B", help="Their standard deviation."),
     dataset: str | None = Option(None, "--dataset", help="What the encoder was trained on, in words."),
-    license: str | None = Option(
-        None, "--license", help="Of the weights. Default: of the authors' repository."
-    ),
+    license: str | None = Option(None, "--license", help="Of the weights. Default: the repository's."),
     leave_out: list[str] | None = Option(
-        None, "--leave-out", metavar="KEY|PATTERN", help="Leave these keys out, though unknown."
+        None, "--leave-out", metavar="KEY|PATTERN", help="Leave out these unknown keys."
     ),
 ) -> None:
-    """Make a release of a checkpoint that another project's code has written; nothing in it is executed."""
-    arguments = key_values(model_args or [], "--arg")
+    """Make a release of another project's checkpoint; no code in it is run."""
+    arguments = key_values(model_args, "--arg")
     channels = {"mean": _channels(mean, "--mean"), "std": _channels(std, "--std")}
     check_early(out=out)
     import zoo
@@ -306,7 +272,7 @@ def convert(
         license=license,
         leave_out=leave_out or (),
     )
-    print_conversion(release, stated=license is None, found=arch is None)
+    print_conversion(release)
 
 
 def _channels(text: str | None, option: str) -> tuple[float, ...] | None:

@@ -1,4 +1,4 @@
-"""What the command line prints: names, a release's facts, what a key means, tables of results."""
+"""What the command line prints: names, a release's facts, keys of recipes, tables of results."""
 
 from __future__ import annotations
 
@@ -11,125 +11,131 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo import catalog
-from zoo.config import load_yaml
+from zoo.config import dump_yaml, load_yaml
 from zoo.release.evaluations import PREFERRED, stated_settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from zoo.hub.push import Ready
     from zoo.recipe.keys import Key
     from zoo.release import Release
 
 
-_NO_WEIGHTS = re.compile(r"running_(mean|var)$|num_batches_tracked$|__metadata__")
-"""Names of BatchNorm's buffers, and of what is no tensor."""
+_NO_PARAMETER = re.compile(r"running_(mean|var)$|num_batches_tracked$|__metadata__")
+"""Keys of a weights file that are BatchNorm's buffers or no tensor."""
+
+_TELLING = {
+    "knn": "k",
+    "classifier": "tau",
+    "few_shot": "shots",
+    "semi_supervised": "fraction",
+    "retrieval": "gallery",
+}
+"""The setting by which figures of a protocol are told apart."""
 
 
 def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
-    """Print a table each of shipped weights, recipes and sweeps, in lines of at most 100 characters."""
+    """Print a table each of shipped weights, recipes and sweeps, at most 100 columns wide."""
     models, recipes = {*models}, {*recipes}
-    tables = (
-        [("WEIGHTS", "OBJECTIVE", "TOP-1", "PARAMS", "INPUT")]
-        + [
-            (name, _summary(name)[0] if name in recipes else "", *_measured(folder))
-            for name in sorted(models)
-            if (folder := catalog.release_path(name)) is not None
-        ],
-        [("RECIPE", "OBJECTIVE", "PUBLISHED")]
-        + [(name, *_summary(name)) for name in sorted(recipes - models)],
-        [("SWEEP", "OBJECTIVES", "OVER")] + [(name, *_sweep_summary(name)) for name in sorted(sweeps)],
-    )
-    shown = [rows for rows in tables if len(rows) > 1]
-    for number, rows in enumerate(shown):
+    weights: list[tuple[str, ...]] = [("WEIGHTS", "OBJECTIVE", "TOP-1", "PARAMS", "INPUT")]
+    weights += [
+        (name, _summary(name)[0] if name in recipes else "", *_measured(name)) for name in sorted(models)
+    ]
+    others: list[tuple[str, ...]] = [("RECIPE", "OBJECTIVE", "PUBLISHED")]
+    others += [(name, *_summary(name)) for name in sorted(recipes - models)]
+    varied: list[tuple[str, ...]] = [("SWEEP", "OBJECTIVES", "OVER")]
+    varied += [(name, *_sweep_summary(name)) for name in sorted(sweeps)]
+    for number, rows in enumerate(rows for rows in (weights, others, varied) if len(rows) > 1):
         if number:
             print()
-        room = (96 - max(len(name) for name, *_ in rows)) // 2  # of each of two columns behind the name
-        print_columns([(name, *(_shorten(cell, room) for cell in cells)) for name, *cells in rows])
+        room = (96 - max(len(name) for name, *_ in rows)) // 2
+        print_columns([(name, *(_truncate(cell, room) for cell in cells)) for name, *cells in rows])
 
 
-def _measured(folder: Path) -> tuple[str, str, str]:
-    """Return a release's accuracy, number of parameters and input size, read without torch."""
+def _measured(name: str) -> tuple[str, str, str]:
+    """Return a shipped release's accuracy, number of parameters and input size, without importing torch."""
+    folder = catalog.release_path(name)
+    assert folder is not None
     config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
     found = {each["protocol"]: each["metrics"].get("accuracy") for each in reversed(metrics["evaluations"])}
     protocol = next((each for each in PREFERRED if found.get(each) is not None), None)
     by = "" if protocol == "classifier" else f" {protocol}"
     accuracy = f"{found[protocol]:.1f}{by}" if protocol else "-"
-    # `release.headers` reads it with torch: eight bytes of length, then the header as JSON
-    with (folder / "model.safetensors").open("rb") as file:
+    with (folder / "model.safetensors").open("rb") as file:  # eight bytes of length, then the header as JSON
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    shapes = [tensor["shape"] for key, tensor in header.items() if not _NO_WEIGHTS.search(key)]
+    shapes = [tensor["shape"] for key, tensor in header.items() if not _NO_PARAMETER.search(key)]
     size = config["pretrained_cfg"]["input_size"][-1]
     return accuracy, f"{sum(map(math.prod, shapes)) / 1e6:.1f} M", f"{size} px"
 
 
-def _shorten(text: str, width: int) -> str:
-    """Return text of at most `width` characters, its end left out where it is longer."""
+def _truncate(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3].rstrip()}..."
 
 
 def print_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of cells in columns: plain lines, one a row, for people, grep and cut alike."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    """Print rows of cells in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _summary(name: str) -> tuple[str, str]:
-    """Return a recipe's objective and published figure, read without the schema: listing imports no torch."""
+    """Return a recipe's objective and published figure, without the schema, which imports torch."""
     path = catalog.recipe_path(name)
     text = catalog.recipe_text(path)
     recipe = load_yaml(catalog.recipe_sections(text, "objective", "method"), path.name)
     target, _, source = catalog.recipe_header(text).get("Target", "").partition(";")
-    # read in the authors' repository, or from memory; a text without a figure may speak of others' figures
     mark = None if target == "none" else re.search(r"\[[VM]\]", source)
     learned = _objective(recipe["objective"], recipe.get("method"))
     return learned, f"{target} {mark[0]}" if mark else target
 
 
 def _sweep_summary(name: str) -> tuple[str, str]:
-    """Return what a sweep's recipes learn, and what it varies."""
+    """Return a sweep's objectives, and the keys that it varies."""
     path = catalog.sweep_path(name)
     sections = load_yaml(catalog.recipe_sections(catalog.recipe_text(path), "recipes", "set"), path.name)
     varied = [key for key, values in sections["set"].items() if len(values) > 1]
-    learned = ", ".join(dict.fromkeys(_summary(recipe)[0] for recipe in sections["recipes"]))
-    return learned, ", ".join(varied) or "recipes"
+    objectives = ", ".join(dict.fromkeys(_summary(recipe)[0] for recipe in sections["recipes"]))
+    return objectives, ", ".join(varied) or "recipes"
 
 
 def _objective(section: Mapping[str, Any], method: Mapping[str, Any] | None) -> str:
+    """Name an objective; a classifier by its long-tailed method or its loss."""
     kind, loss = str(section["name"]), section.get("loss")
-    if method:  # it decides the loss
+    loss_name = loss if isinstance(loss, str) else loss and str(loss["name"])
+    if method:
         kind = str(method["name"])
-    elif kind == "classify":  # named by its loss
-        loss = loss or "cross_entropy"  # the schema's default
-        kind = loss if isinstance(loss, str) else str(loss["name"])
-    elif loss is not None and loss["name"] != "info_nce":
-        kind += f" {loss['name']}"
+    elif kind == "classify":
+        kind = loss_name or "cross_entropy"
+    elif loss_name not in (None, "info_nce"):
+        kind += f" {loss_name}"
     return kind + (" + FT" if section.get("feature_transform") else "")
 
 
 def print_release(release: Release) -> None:
     """Print a release's facts and figures."""
     from zoo.release.format import snapshot_of
+    from zoo.release.provenance import start_of, teachers_of
 
-    zoo, centers = release.config["zoo"], release.centers
+    config, recipe, training = release.config, release.recipe, release.metrics["training"]
     print(f"{release.name}  {release.path}")
     classes = f"{len(release.class_names) or 'no'} classes"
-    print(f"{release.config['architecture']}, objective {zoo['objective']}, {classes}")
-    if centers is not None:
+    print(f"{config['architecture']}, objective {config['zoo']['objective']}, {classes}")
+    if (centers := release.centers) is not None:
         print(f"centers: {len(centers.weight)} classes x {centers.weight.shape[1]} features")
-    print(f"input: {_input_words(release)}")
-    print(f"licence: {release.config['pretrained_cfg']['license']}")
-    _print_origin(release.recipe)
-    training = release.metrics["training"]
+    print(f"input: {_input(release)}")
+    print(f"licence: {config['pretrained_cfg']['license']}")
+    if isinstance(source := recipe.get("converted"), Mapping):
+        layout = f", in the layout of {source['repository']}" if source.get("repository") else ""
+        print(f"converted from {source.get('file')}{layout}")
+    if (start := start_of(recipe)) is not None:
+        print(f"training started from {start}")
+    if teachers := teachers_of(recipe):
+        print(f"teachers: {', '.join(teachers)}")
     if {"epochs", "seconds", "hardware", "seed"} <= training.keys():  # not of a converted checkpoint
         reached = snapshot_of(training)
-        snapshot = "" if reached is None else f" (a snapshot, {reached})"
-        epochs = "1 epoch" if training["epochs"] == 1 else f"{training['epochs']} epochs"
-        print(
-            f"trained {epochs}{snapshot} in {training['seconds']:,.0f} s on "
-            f"{training['hardware']}, seed {training['seed']}"
-        )
+        epochs = f"{training['epochs']} epoch(s)" + (f" (a snapshot, {reached})" if reached else "")
+        took = f"{training['seconds']:,.0f} s on {training['hardware']}"
+        print(f"trained {epochs} in {took}, seed {training['seed']}")
     print_evaluations(release.metrics["evaluations"])
 
 
@@ -143,119 +149,73 @@ def print_loading(release: Release, name: str) -> None:
 
 
 def print_centers(release: Release) -> None:
-    """Print each class center: its training images, length, bias and nearest other class."""
-    found = release.centers
-    if found is None:
+    """Print each class center: its training images, norm, bias and the most similar other class."""
+    centers = release.centers
+    if centers is None or len(release.class_names) < 2:
         return
-    table = [("CLASS", "TRAINING IMAGES", "NORM", "BIAS", "NEAREST OTHER CLASS", "COSINE")]
-    norms, biases, counts = found.weight.norm(dim=1), found.bias.tolist(), found.class_counts.tolist()
-    alone = len(found.class_names) < 2
-    cosines, others = ([0.0], [0]) if alone else (each.tolist() for each in found.nearest_other())
-    for c, label in enumerate(found.class_names):
-        count = f"{counts[c]:,}" if counts[c] >= 0 else "-"
-        other = ("-", "-") if alone else (found.class_names[others[c]], f"{cosines[c]:.2f}")
-        table.append((label, count, f"{norms[c]:.2f}", f"{biases[c]:+.2f}", *other))
+    rows = [("CLASS", "TRAINING IMAGES", "NORM", "BIAS", "NEAREST OTHER CLASS", "COSINE")]
+    cosines, others = (each.tolist() for each in centers.nearest_other())
+    for c, label in enumerate(release.class_names):
+        count = int(centers.class_counts[c])
+        norm, bias = f"{centers.weight[c].norm():.2f}", f"{centers.bias[c]:+.2f}"
+        nearest = release.class_names[others[c]]
+        rows.append((label, f"{count:,}" if count >= 0 else "-", norm, bias, nearest, f"{cosines[c]:.2f}"))
     print()
-    print_columns(table)
+    print_columns(rows)
 
 
 def print_key(key: Key, *, deep: bool) -> None:
     """Print what a recipe's key means, its type and default, and where `deep`, the keys inside."""
     default = "" if key.default is None else f"; default {key.default}"
-    kind = f": {key.kind}{default}" if key.kind else ""
-    print(_wrapped(f"{key.path if key.kind else key.name}{kind}", ""))
-    print(_wrapped(key.text, "    "))
+    _print_wrapped(f"{key.path}: {key.kind}{default}" if key.kind else key.name, "")
+    _print_wrapped(key.text, "    ")
     if not deep:
-        print(_wrapped(", ".join(each.name.rpartition(".")[2] for each in key.inside), "    "))
-    elif key.inside and not key.inside[0].kind:  # one of several sections, each shown by its own name
-        print(_wrapped(f"one of {', '.join(each.name for each in key.inside)}", "      "))
+        _print_wrapped(", ".join(each.name.rpartition(".")[2] for each in key.inside), "    ")
+    elif key.inside and not key.inside[0].kind:  # a choice of sections, each of which has its own name
+        _print_wrapped(f"one of {', '.join(each.name for each in key.inside)}", "      ")
     else:
         for each in key.inside:
             print_key(each, deep=True)
 
 
-def _wrapped(text: str, indent: str) -> str:
+def _print_wrapped(text: str, indent: str) -> None:
     width = min(max(shutil.get_terminal_size((110, 24)).columns, 60), 110)
-    lines = (
-        textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
-        for line in text.split("\n")
-    )
-    return "\n".join(each for line in lines for each in line)
+    for line in text.split("\n"):
+        print(
+            textwrap.fill(
+                line, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False
+            )
+        )
 
 
-def _print_origin(recipe: Mapping[str, Any]) -> None:
-    """Print what a release was made of, where it was not trained from random weights."""
-    from zoo.release.provenance import start_of, teachers_of
-
-    source, start = recipe.get("converted"), start_of(recipe)
-    if isinstance(source, Mapping):  # what others wrote may be anything
-        layout = f", in the layout of {source['repository']}" if source.get("repository") else ""
-        print(f"converted from {_source_words(source)}{layout}")
-    if start is not None:
-        print(f"training started from {start}")
-    if teachers := teachers_of(recipe):
-        print(f"learned from the labels and {', '.join(teachers)}")
-
-
-def _source_words(source: Mapping[str, Any]) -> str:
-    """Say which file a conversion is of, as its recipe records it."""
-    encoder, epoch = source.get("encoder"), source.get("epoch")
-    parts = [source.get("file"), source.get("family"), encoder and f"{encoder} encoder"]
-    parts += [] if epoch is None else [f"epoch {epoch}"]
-    return ", ".join(str(part) for part in parts if part)
-
-
-def _input_words(release: Release) -> str:
-    preprocess = release.preprocess
-    return (
-        f"{preprocess.input_size} pixels, crop {preprocess.crop_pct:g}, "
-        f"{preprocess.interpolation}, mean {preprocess.mean}, std {preprocess.std}"
-    )
+def _input(release: Release) -> str:
+    given = release.preprocess
+    crop = f"{given.input_size} pixels, crop {given.crop_pct:g}, {given.interpolation}"
+    return f"{crop}, mean {given.mean}, std {given.std}"
 
 
 def print_dry_run(ready: Ready, repo_id: str, private: bool) -> None:
-    """Print what a push would send where, and what it alone can find out."""
+    """Print what a push would send where."""
     from huggingface_hub import constants, get_token
 
-    from zoo.hub_client import LOG_IN
-
     release, branch, contents = ready
-    sizes = {
-        name: len(content) if isinstance(content, bytes) else content.stat().st_size
-        for name, content in contents.items()
-    }
-    print(f"{release.name}  {release.path}\nthe release is fit to be published; a push would send")
-    print(f"  to        {constants.ENDPOINT}/{repo_id}, branch {branch}")
-    print(f"  made      {'private' if private else 'public'}, if there is no such repository yet")
-    print(f"  licence   {release.config['pretrained_cfg']['license']}")
-    print(f"  token     {'found' if get_token() else f'none found, the push needs one: {LOG_IN}'}")
-    print(f"  files     {len(sizes)}, {sum(sizes.values()) / 1e6:,.1f} MB")
-    print_columns([(f"    {name}", f"{size:13,} bytes") for name, size in sizes.items()])
-    print("nothing was sent, and the Hub was not asked what it holds already")
+    visibility = "private" if private else "public"
+    print(f"{release.name}  {release.path}\nfit to be published; a push would send to")
+    print(f"{constants.ENDPOINT}/{repo_id}, branch {branch} ({visibility}, if it is created)")
+    print(f"licence {release.config['pretrained_cfg']['license']}")
+    print(f"token {'found' if get_token() else 'missing: log in with hf auth login'}")
+    for name, content in contents.items():
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        print(f"  {name:22} {size:13,} bytes")
+    print("nothing was sent")
 
 
-def print_conversion(release: Release, *, stated: bool, found: bool) -> None:
-    """Print what a converted release has of its file, what was left out, and how images become its input.
-
-    Args:
-        release: the conversion.
-        stated: whether its licence is the one that the family's repository states.
-        found: whether its architecture is the one that the file tells, and not the user.
-    """
-    source = release.recipe["converted"]
+def print_conversion(release: Release) -> None:
+    """Print what a converted release has of its file, what was left out, and how images become its input."""
     print(f"{release.name}  {release.path}")
-    print(f"from {_source_words(source)}")
-    print(f"  arch      {release.config['architecture']}" + (", as the file tells" if found else ""))
-    for what, count in source["tensors"].items():
-        print(f"  taken     {what}: {count} tensors")
-    for what, keys in source["left_out"].items():
-        print(f"  left out  {what}: {keys}")
-    if source["label_order"] is not None:
-        print(f"  classes   in {source['label_order']} order")
-    print(f"  input     {_input_words(release)}")
-    license, own = release.config["pretrained_cfg"]["license"], "; for weights of your own: --license ID"
-    of = "" if license == "unknown" else f", that of {source['repository']}"
-    print(f"  licence   {license}{of}{own}" if stated else f"  licence   {license}")
+    print(f"architecture {release.config['architecture']}; input: {_input(release)}")
+    print(f"licence: {release.config['pretrained_cfg']['license']} (--license ID for weights of your own)")
+    print(dump_yaml({"converted": release.recipe["converted"]}), end="")
     print(f'\nload it:  zoo.load("{release.path}")')
 
 
@@ -264,15 +224,15 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     from zoo.evaluation.metrics import plain
 
     for data in dict.fromkeys(entry["data"] for entry in entries):
-        for what, measured in (("top-1 accuracy", True), ("recall at k", False)):
+        for title, by_accuracy in (("top-1 accuracy", True), ("recall at k", False)):
             rows: dict[str, Mapping[str, Any]] = {}
             for entry in entries:
-                if entry["data"] == data and ("accuracy" in entry["metrics"]) == measured:
+                if entry["data"] == data and ("accuracy" in entry["metrics"]) == by_accuracy:
                     label = _label(entry)
-                    again = sum(name.split(" #")[0] == label for name in rows)  # another seed, other settings
-                    rows[f"{label} #{again + 1}" if again else label] = entry["metrics"]
+                    same = sum(name.split(" #")[0] == label for name in rows)  # another seed, other settings
+                    rows[f"{label} #{same + 1}" if same else label] = entry["metrics"]
             if rows:
-                print(f"{data}: {what} in percent, test split", plain(rows, first="protocol"), sep="\n")
+                print(f"{data}: {title} in percent, test split", plain(rows, first="protocol"), sep="\n")
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
@@ -282,18 +242,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def _label(entry: Mapping[str, Any]) -> str:
-    """Name an entry by its protocol and the setting that tells its figures apart."""
+    """Name an entry by its protocol and the setting that tells its figures apart: `knn k=20`."""
     settings, protocol = stated_settings(entry), str(entry["protocol"])
-    if protocol == "knn" and "k" in settings:
-        return f"knn k={settings['k']}"
-    if protocol == "classifier" and "tau" in settings:
-        return f"classifier - {settings['tau']:g} log prior"
-    if protocol == "few_shot" and "shots" in settings:
-        mean = ", class mean" if settings.get("classifier") == "mean" else ""
-        return f"few_shot n={settings['shots']}{mean}"
-    if protocol == "semi_supervised" and "fraction" in settings:
-        frozen = ", frozen" if settings.get("freeze_encoder") else ""
-        return f"semi_supervised {100 * settings['fraction']:g} %{frozen}"
-    if protocol == "retrieval" and settings.get("gallery") == "train":
-        return "retrieval in train"
-    return protocol
+    key = _TELLING.get(protocol)
+    return f"{protocol} {key}={settings[key]}" if key in settings else protocol

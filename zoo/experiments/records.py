@@ -72,7 +72,6 @@ class RunRecord(Config):
     data: str
     train_sha256: _Sha256
     """Of the training images' names and labels."""
-    train_images: int
     classes: int
     largest: int
     """Training images of the most frequent class."""
@@ -98,8 +97,6 @@ class RunRecord(Config):
     """What was out of the ordinary."""
     recipe_sha256: _Sha256
     weights_sha256: _Sha256
-    place: str
-    """Where the release lay when it was read."""
 
     @property
     def group(self) -> str:
@@ -143,7 +140,7 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
         if is_file(name):
             found = read_results(Path(name))
         elif not is_dir(name) or format.holds_release(folder):
-            found = [from_release(hub.open(folder if is_dir(name) else name), str(name))]
+            found = [from_release(hub.open(folder if is_dir(name) else name))]
         elif not (found := list(_below(Path(name)))):
             there = ", ".join(names_in(folder)[:4]) or "nothing"
             raise ZooError(
@@ -164,7 +161,7 @@ def _below(folder: Path) -> Iterator[RunRecord]:
             yield from read_results(path)
         elif format.holds_release(path):
             try:
-                yield from_release(Release.at(path), str(path))
+                yield from_release(Release.at(path))
             except ReleaseError as error:
                 warnings.warn(f"not counted: {error}", ZooWarning, stacklevel=2)
         elif is_dir(path) and not path.is_symlink():
@@ -191,12 +188,11 @@ def as_json(records: Sequence[RunRecord]) -> str:
     return json.dumps({"format": 2, "runs": [each.model_dump() for each in records]}, indent=1) + "\n"
 
 
-def from_release(release: Release, place: str = "") -> RunRecord:
+def from_release(release: Release) -> RunRecord:
     """Return the record of a release.
 
     Args:
         release: of a training of this project.
-        place: what its folder is called.
 
     Raises:
         ReleaseError: for one whose training is not recorded, e.g. a converted one.
@@ -226,7 +222,6 @@ def from_release(release: Release, place: str = "") -> RunRecord:
         "architecture": release.config["architecture"],
         "data": words,
         "train_sha256": data.get("sha256"),
-        "train_images": data.get("num_images"),
         "classes": data.get("num_classes"),
         **{key: data["class_counts"][key] if labelled else 0 for key in ("largest", "smallest")},
         "profile": tail.get("profile"),
@@ -245,7 +240,6 @@ def from_release(release: Release, place: str = "") -> RunRecord:
         "noted": noted,
         "recipe_sha256": config["recipe_sha256"],
         "weights_sha256": config["weights_sha256"],
-        "place": place or str(release.path),
     }
     return parse(RunRecord, entry, str(release.path), ReleaseError)
 

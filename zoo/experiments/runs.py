@@ -98,7 +98,7 @@ def train_all(
         return None
     if len(failed) == len(runs):
         raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(failed.values()))}")
-    records = {run: from_release(train(run), run.id) for run in runs if run.id not in failed}
+    records = {run: from_release(train(run)) for run in runs if run.id not in failed}
     images = {(run.point, record.train_sha256) for run, record in records.items()}
     if len(images) > len({run.point for run in records}):
         raise TrainingError(
