@@ -1,9 +1,20 @@
 """Every equation once, in pure torch.
 
-Conventions. N: anchors in the batch; K: keys in the queue; D: projection; C: classes. `q` and `k` are
-unit rows `[N, D]`, `queue` is `[K, D]`. Losses are means over anchors, computed in float32 or better
-whatever the inputs' precision, and differentiable in every floating-point argument. `queue_labels` holds
--1 in slots that are not filled yet; unlabelled losses take `valid` `[K]` for the same purpose.
+Arguments that mean the same everywhere:
+
+- `q` `[N, D]`: anchors, unit rows; `k` `[N, D]`: the second view's keys, row i the positive of q's row i.
+- `labels` `[N]`: classes, int64.
+- `queue` `[K, D]`: earlier keys; `valid` `[K]`, bool: which slots are filled, all when None; `queue_labels`
+  `[K]`: classes, -1 in slots that are empty or unlabelled: losses that read it leave those out.
+- `tau`: temperature, above 0; a tensor `[]`, as a learned one is, gets a gradient.
+- `others`: rows that other ranks have of this step `[M, D]`, with gradient; where labels are read, both
+  views' rows and their classes `[M]`.
+- `logits` `[N, C]`: class scores; `class_counts` `[C]`: training images of each class, a tensor or plain
+  numbers, of which some may be 0.
+- `label_smoothing`: as in torch, this share of the target is spread over all C classes.
+
+Losses are means over the anchors `[]`, computed in float32 or better whatever the precision of the inputs,
+and differentiable in every floating-point argument. `ArgumentError` names an argument that is out of range.
 """
 
 # One list of names: sorting would split each `as` into a line of its own.
@@ -14,7 +25,6 @@ from zoo.functional.contrastive import (
     in_batch_info_nce as in_batch_info_nce,
     info_nce as info_nce,
     margin_contrastive as margin_contrastive,
-    nt_xent as nt_xent,
     simple_contrastive as simple_contrastive,
 )
 from zoo.functional.diagnostics import (

@@ -6,7 +6,6 @@ into inf or nan; what each does with it is said there.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -19,17 +18,12 @@ from zoo.functional.checks import Counts, check_classes, check_counts, check_pos
 LOWEST_LOGIT = -6e4
 """The logit of a class that is never to be predicted: below what any classifier gives, and finite in fp16."""
 
-MANY_ABOVE = 100
+MANY_ABOVE, FEW_BELOW = 100, 20
 """Training images of a class: Liu et al. 2019 (OLTR), https://arxiv.org/abs/1904.05160, as all since."""
-FEW_BELOW = 20
 
 
 def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
-    """Return which classes have many (> 100), medium (20 to 100) and few (< 20) training images, `[C]` bool.
-
-    Args:
-        class_counts: training images of each class `[C]`; any number, zero for all of them too.
-    """
+    """Return which classes have many (> 100), medium (20 to 100), few (< 20) training images `[C]`, bool."""
     many, few = class_counts > MANY_ABOVE, class_counts < FEW_BELOW
     return {"many": many, "medium": ~many & ~few, "few": few}
 
@@ -46,28 +40,13 @@ def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Te
 
 
 def logit_adjusted(
-    logits: Tensor,
-    labels: Tensor,
-    class_counts: Counts,
-    *,
-    tau: float = 1.0,
-    label_smoothing: float = 0.0,
+    logits: Tensor, labels: Tensor, class_counts: Counts, *, tau: float = 1.0, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Cross-entropy of `logits + tau log prior`; with tau = 1 it is `balanced_softmax`.
+    """Cross-entropy of `logits + tau log prior`: tau 1 is `balanced_softmax`, 0 plain cross-entropy.
 
-    Args:
-        logits: class scores `[N, C]`.
-        labels: classes `[N]`, or distributions over them `[N, C]`.
-        class_counts: training images of each class `[C]`; one without any counts as `log_prior` says.
-        tau: scale of the adjustment; 0 is plain cross-entropy.
-        label_smoothing: torch's: this share of the target is spread over all C classes.
-
-    Returns:
-        The mean over the N samples, `[]`.
-
-    Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
+    Arguments as `balanced_softmax`. Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
-    check_range(0, math.inf, tau=tau)
+    check_range(0, tau=tau)
     logits = to_float32(logits)
     counts = check_counts(class_counts, logits.shape[1], device=logits.device)
     check_classes(labels, len(counts))
@@ -80,17 +59,8 @@ def balanced_softmax(
 ) -> Tensor:
     """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
 
-    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)), where t_i has a 1 at the label, or is the
-    distribution over classes of an image mixed from several.
-
-    Args:
-        logits: class scores z `[N, C]`.
-        labels: classes `[N]`, or distributions over classes t `[N, C]`.
-        class_counts: training images of each class `[C]`.
-        label_smoothing: torch's: this share of the target is spread over all C classes.
-
-    Returns:
-        The mean over the N samples, `[]`.
+    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)) of logits z `[N, C]` and counts n `[C]`;
+    `labels` are classes `[N]`, whose t_i has a 1 at the label, or distributions over classes t `[N, C]`.
 
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
@@ -100,11 +70,8 @@ def balanced_softmax(
 def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
     """Return `logits - tau log prior`: a classifier of long-tailed data, applied to balanced ones.
 
-    Args:
-        logits: class scores `[..., C]`, or a linear classifier's bias `[C]`.
-        class_counts: training images of each class `[C]`. One without any would gain most: see
-            `mask_classes`.
-        tau: scale of the adjustment; negative to put the prior in.
+    `logits` are class scores `[..., C]`, or a linear classifier's bias `[C]`; a negative tau puts the prior
+    in. A class without images would gain most: see `mask_classes`.
 
     Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
@@ -124,23 +91,14 @@ def ldam(
 ) -> Tensor:
     """Cross-entropy of `scale (cosines - margin of the own class)`: rarer classes have to win by more.
 
-    The margin of a class of n images is proportional to n^(-1/4). A class without images has none.
-
-    Args:
-        cosines: between unit features and unit class weights `[N, C]`.
-        labels: classes `[N]`.
-        class_counts: training images of each class `[C]`.
-        max_margin: of the rarest class.
-        scale: s; without it cosines could not tell one class from the others in a softmax.
-        weight: of each class `[C]`, e.g. `class_balanced_weights`; None: all alike.
-
-    Returns:
-        The mean over the N samples, weighted as torch's own cross-entropy does, `[]`.
+    The margin of a class of n images is proportional to n^(-1/4), `max_margin` for the rarest class. A class
+    without images has none. `cosines` are between unit features and unit class weights `[N, C]`; `weight`, of
+    each class `[C]`, enters as torch's own cross-entropy has it.
 
     Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3, with the scale of
     https://github.com/kaidic/LDAM-DRW (losses.py).
     """
-    check_range(0, math.inf, max_margin=max_margin)
+    check_range(0, max_margin=max_margin)
     check_positive(scale=scale)
     cosines = to_float32(cosines)
     counts = check_counts(class_counts, cosines.shape[1], device=cosines.device)
@@ -157,10 +115,6 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
 
     The effective number of n images is (1 - beta^n) / (1 - beta): 1 for beta = 0, n as beta comes near 1. A
     class without images has weight 0, and the weights of the others sum to their number.
-
-    Args:
-        class_counts: training images of each class `[C]`.
-        beta: in [0, 1).
 
     Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1 and section 4; normalised as
     https://github.com/kaidic/LDAM-DRW (cifar_train.py) does.
@@ -197,18 +151,10 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 def nearest_center(
     centers: Tensor, bias: Tensor, similarity: Literal["logit", "cosine", "euclidean"]
 ) -> tuple[Tensor, Tensor]:
-    """Return the linear classifier whose largest logit is that of the nearest center.
+    """Return the linear classifier, `[C, D]` and `[C]`, whose largest logit is that of the nearest center.
 
     `cosine`: c / |c|, no bias; the features' own norm changes no order. `euclidean`: -|x - c|^2 / 2 without
-    the part that all classes share, hence c with the bias -|c|^2 / 2. `logit`: as it stands.
-
-    Args:
-        centers: `[C, D]`.
-        bias: of the centers `[C]`, for `logit`.
-        similarity: what nearest means.
-
-    Returns:
-        Weight `[C, D]` and bias `[C]`.
+    the part that all classes share, hence c with the bias -|c|^2 / 2. `logit`: centers and bias as they are.
 
     Source: https://arxiv.org/abs/1910.09217, nearest class mean; with either similarity.
     """

@@ -19,6 +19,8 @@ from zoo.objectives.pico import PiCO
 from zoo.objectives.simclr import SimCLR
 from zoo.objectives.sup_con import SupCon
 
+__all__ = ["OBJECTIVES", "Batch", "Classify", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
+
 OBJECTIVES: dict[str, type[Objective]] = {
     "bcl": BCL,
     "classify": Classify,
@@ -39,20 +41,12 @@ _ObjectiveT = TypeVar("_ObjectiveT", bound=Objective)
 def register_objective(objective: type[_ObjectiveT]) -> type[_ObjectiveT]:
     """Let recipes name an objective of your own; also as a decorator of the class.
 
-    At any time before such a recipe is read, once in each process that reads it: a program of yours, then.
-    For the command `zoo`, a package that is installed names its objectives in its `pyproject.toml` instead,
-    `[project.entry-points."zoo.objectives"]` with `my_name = "my_package.my_module:MyObjective"`; they are
-    imported when a recipe has a name that is not known otherwise.
-
-    Args:
-        objective: a subclass of `Objective`; its `Config` has `name: Literal["my_name"]`, its `num_views`
-            says how many views of an image it takes. It replaces what was registered by that name before.
-
-    Returns:
-        The class itself.
+    Call it in each process before such a recipe is read. The command `zoo` finds an objective through an
+    installed package's `[project.entry-points."zoo.objectives"]`, `my_name = "my_package.module:Mine"`. The
+    class, which is returned, has a `Config` with `name: Literal["my_name"]`; it replaces an earlier one.
 
     Raises:
-        ZooError: for what is no objective, or one that is called as an objective of this package.
+        ZooError: for what is no objective, or one that has the name of an objective of this package.
     """
     name = _name_of(objective)
     if name in _SHIPPED and OBJECTIVES[name] is not objective:
@@ -82,10 +76,7 @@ def _name_of(objective: Any) -> str:
 
 
 def look_up(name: object) -> None:
-    """Register what an installed package offers as `name` in its entry points, if that is not known yet.
-
-    Importing it runs that package's code: that of a package which the user has installed. A recipe says a
-    name and nothing else, so no recipe or release can bring code along.
+    """Register the objective that an installed package offers as `name`, unless that is known already.
 
     Raises:
         ZooError: where several packages offer one, or it cannot be imported, or is no objective.
@@ -103,16 +94,3 @@ def look_up(name: object) -> None:
         if _name_of(found) != name:
             raise ZooError(f'objective "{name}": {where} is called "{_name_of(found)}" in recipes')
         register_objective(found)
-
-
-__all__ = [
-    "OBJECTIVES",
-    "Batch",
-    "Classify",
-    "DataInfo",
-    "Objective",
-    "ObjectiveConfig",
-    "Output",
-    "look_up",
-    "register_objective",
-]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.functional.checks import to_float32
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, detached, encode, normalize, projection
+from zoo.objectives.momentum_contrast import ProjectionConfig, normalize, projection
 
 
 class MarginConfig(ProjectionConfig):
@@ -52,34 +52,34 @@ class Margin(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
-        z = torch.cat([to_float32(encode((self.encoder, self.head), view)) for view in batch.views])
+        a, b = (to_float32(self.head(self.encoder(view))) for view in batch.views)
         if not self.config.normalize:
-            return Output(self._compare(z, batch), {})
-        z = normalize(z)
-        a, b = z.chunk(2)
-        return Output(self._compare(z, batch), {}, held=detached(views=(a, b)))
+            return Output(self._compare(a, b, batch), {})
+        a, b = normalize(a), normalize(b)
+        return Output(self._compare(a, b, batch), {}, held={"views": (a, b)})
 
-    def _compare(self, z: Tensor, batch: Batch) -> Tensor:
-        """Compare this rank's views `[2n, D]` with those of all ranks."""
-        identity = (batch.labels if self.config.pairs == "class" else batch.index).repeat(2)
-        everyone, theirs, place = z, identity, torch.arange(len(z), device=z.device)
-        if not self.ranks.alone:
-            everyone = torch.cat(self.ranks.gather(torch.cat(z.chunk(2), dim=1)).chunk(2, dim=1))
-            theirs = self.ranks.gather(identity[: len(z) // 2]).repeat(2)
-            place = torch.arange(len(theirs), device=z.device).view(2, -1)[:, self.ranks.own].flatten()
-        # alone, each pair once; on several ranks, an own view and any
-        first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
-        if not self.ranks.alone:
+    def _compare(self, a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of this rank's views `[n, D]` compared with those of all ranks `[N, D]`."""
+        z, ranks = torch.cat([a, b]), self.ranks
+        identity = batch.labels if self.config.pairs == "class" else batch.index
+        if ranks.alone:  # each pair once
+            everyone, theirs = z, identity.repeat(2)
+            place = torch.arange(len(z), device=z.device)
+            first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
+        else:  # an own view and any
+            everyone = torch.cat(ranks.gather(torch.cat([a, b], dim=1)).chunk(2, dim=1))
+            theirs = ranks.gather(identity).repeat(2)
+            place = torch.arange(len(theirs), device=z.device).view(2, -1)[:, ranks.own].flatten()
             pairs = torch.arange(len(z) * len(theirs), device=z.device)
             first, second = pairs // len(theirs), pairs % len(theirs)
-        same = identity[first] == theirs[second]
-        known = (identity[first] >= 0) & (theirs[second] >= 0) & (place[first] != second)
+        own, known = theirs[place[first]], theirs[second] >= 0
+        known = known & (own >= 0) & (place[first] != second)
         # a view and itself have neither loss nor gradient; to select pairs would wait for the device
-        a, b = z[first], everyone[torch.where(known, second, place[first])]
-        loss = functional.margin_contrastive(
-            a, b, same | ~known, margin=self.config.margin, squared_margin=self.config.squared_margin
-        )
+        other = everyone[torch.where(known, second, place[first])]
+        same = (own == theirs[second]) | ~known
+        margin, squared = self.config.margin, self.config.squared_margin
+        loss = functional.margin_contrastive(z[first], other, same, margin=margin, squared_margin=squared)
         # from the mean over these pairs to that over all ranks' known ones: exactly 1 where all are known
         count = (theirs >= 0).sum()
-        ordered = len(first) * (2 if self.ranks.alone else len(theirs) / len(z))
+        ordered = len(first) * (2 if ranks.alone else len(theirs) / len(z))
         return loss * (ordered / (count * (count - 1)).clamp(min=1).to(loss.dtype))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -23,7 +22,7 @@ from zoo.modules import (
     value_at,
 )
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-from zoo.objectives.momentum_contrast import detached, encode, normalize
+from zoo.objectives.momentum_contrast import normalize, other_views
 
 Layers = Annotated[int, Field(ge=1)]
 
@@ -63,6 +62,7 @@ class MoCoV3(Objective):
 
     Config = MoCoV3Config
     num_views = 2
+    without_labels = True
 
     def __init__(self, config: MoCoV3Config, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
@@ -90,35 +90,20 @@ class MoCoV3(Objective):
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.projector))
         self.temperature = Temperature(config.tau)
 
-    @classmethod
-    def learns_without_labels(cls, config: MoCoV3Config) -> bool:
-        """See `Objective.learns_without_labels`."""
-        return True
-
     def forward(self, batch: Batch) -> Output:
         """Contrast predictions and keys across the two views, in both directions."""
-        student = (self.encoder, self.projector, self.predictor)
-        q1, q2 = (normalize(encode(student, view)) for view in batch.views)
+        projected = (self.projector(self.encoder(view)) for view in batch.views)
+        q1, q2 = (normalize(self.predictor(each)) for each in projected)
         k1, k2 = (normalize(self.teacher(view)) for view in batch.views)
         tau = self.temperature(self.progress)
-        others1, others2 = self._from_others(k1, k2)
-        loss = _contrast(q1, k2, tau, others2) + _contrast(q2, k1, tau, others1)
-        held = detached(q=q1, k=k2, other_keys=others2)
-        return Output(loss, self.temperature.metrics(tau, q1.device), held=held)
-
-    def _from_others(self, k1: Tensor, k2: Tensor) -> Sequence[Tensor | None]:
-        """Return the other ranks' keys of both views; None with one rank."""
-        if self.ranks.alone:
-            return None, None
-        return self.ranks.others(torch.cat([k1, k2], dim=1)).chunk(2, dim=1)
+        scale = 2 * (tau.detach().to(q1.dtype) if isinstance(tau, Tensor) else tau)
+        others1, others2 = other_views(self.ranks, k1, k2)
+        loss = scale * functional.in_batch_info_nce(q1, k2, tau=tau, others=others2)
+        loss = loss + scale * functional.in_batch_info_nce(q2, k1, tau=tau, others=others1)
+        metrics = self.temperature.metrics(tau, q1.device)
+        return Output(loss, metrics, held={"q": q1, "k": k2, "other_keys": others2})
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder."""
         self.teacher.update((self.encoder, self.projector), value_at(self.config.momentum, self.progress))
-
-
-def _contrast(q: Tensor, k: Tensor, tau: float | Tensor, others: Tensor | None) -> Tensor:
-    """2 tau times the loss of each query `[B, D]` with its own key among all keys of the batch."""
-    scale = tau.detach().to(q.dtype) if isinstance(tau, Tensor) else tau
-    return 2 * scale * functional.in_batch_info_nce(q, k, tau=tau, others=others)
