@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from tests import reference
-from tests.objective_helpers import batch, build, config
-from zoo import backbones, functional
+from tests.objective_helpers import batch, build
+from zoo import functional
 from zoo.errors import ArgumentError, TrainingError
-from zoo.objectives import Batch, DataInfo, Objective
-from zoo.objectives.bcl import BCL
-from zoo.training.observe import figures_of, rows_of
+from zoo.objectives import Batch, Objective
 
 
 def unit(x: Tensor) -> Tensor:
@@ -27,22 +24,6 @@ def after_a_step(name: str, **changes) -> Objective:
     with torch.no_grad():
         objective.update(batch(1), objective(batch(1)))
     return objective
-
-
-def test_moco_loss_is_info_nce_against_the_queue_before_this_step() -> None:
-    objective = after_a_step("moco")
-    with torch.no_grad():
-        data = batch(2)
-        q = F.normalize(objective.contrast.head(objective.encoder(data.views[0])), dim=1)
-        k = F.normalize(objective.contrast.teacher(data.views[1]), dim=1)
-        expected = reference.info_nce(q, k, objective.contrast.queue.keys[:6], 0.2)
-        output = objective(data)
-    torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-6)
-    metrics = figures_of(rows_of(objective, data, output.held), {})
-    torch.testing.assert_close(metrics["positive_score"], (q * k).sum(1).mean())
-    negatives = q @ objective.contrast.queue.keys[:6].T
-    torch.testing.assert_close(metrics["negative_score"], negatives.mean())
-    torch.testing.assert_close(metrics["negative_variance"], negatives.var(correction=0))
 
 
 def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_authors_code_does() -> None:
@@ -58,9 +39,9 @@ def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_au
     lam = 1 + functional.sample_beta(2.0, (1, 1), device=torch.device("cpu")).double()
     with torch.no_grad():
         data = batch(2)
-        q = unit(objective.contrast.head(objective.encoder(data.views[0])))
-        k = unit(objective.contrast.teacher(data.views[1]))
-        keys = objective.contrast.queue.keys[:6]
+        q = unit(objective.head(objective.encoder(data.views[0])))
+        k = unit(objective.teacher(data.views[1]))
+        keys = objective.queue.keys[:6]
         torch.manual_seed(7)
         loss = objective(data).loss.double()
     unmixed = torch.ones(6, 1).double()
@@ -79,14 +60,14 @@ def test_paco_loss_uses_prior_centers_queue_and_both_views() -> None:
     with torch.no_grad():
         data = batch(2)
         features = objective.encoder(data.views[0])
-        q = F.normalize(objective.contrast.head(features), dim=1)
-        k = F.normalize(objective.contrast.teacher(data.views[1]), dim=1)
+        q = F.normalize(objective.head(features), dim=1)
+        k = F.normalize(objective.teacher(data.views[1]), dim=1)
         expected = reference.paco(
             q,
             k,
             data.labels,
-            objective.contrast.queue.keys,
-            objective.contrast.queue.labels,
+            objective.queue.keys,
+            objective.queue.labels,
             objective.learned(features),
             [0.6, 0.3, 0.1],
             alpha=0.05,
@@ -100,31 +81,7 @@ def test_paco_loss_uses_prior_centers_queue_and_both_views() -> None:
     torch.testing.assert_close(loss.double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_paco_centers_are_a_classifier_on_pooled_features_without_prior() -> None:
-    objective = build("paco").eval()
-    centers = objective.centers()
-    x = torch.randn(4, 3, 8, 8)
-    with torch.no_grad():
-        features = objective.encoder(x)
-        torch.testing.assert_close(features @ centers.weight.T + centers.bias, objective.learned(features))
-    assert centers.weight.shape == (3, 64)
-    assert centers.class_counts.tolist() == [60, 30, 10]
-
-
-@pytest.mark.parametrize("loss", ["cross_entropy", "balanced_softmax"])
-def test_classify_computes_the_loss_it_is_told(loss: str) -> None:
-    objective = build("classify", loss=loss).eval()
-    data = batch(3, views=1)
-    with torch.no_grad():
-        logits = objective.classifier(objective.encoder(data.views[0]))
-        prior = torch.tensor([0.6, 0.3, 0.1]).log() if loss == "balanced_softmax" else torch.zeros(3)
-        probabilities = (logits + prior).softmax(dim=1)
-        expected = -probabilities[torch.arange(6), data.labels].log().mean()
-        torch.testing.assert_close(objective(data).loss, expected)
-
-
 def test_classify_can_start_from_centers_and_refuses_others() -> None:
-    from zoo.errors import TrainingError
 
     paco, classify = build("paco"), build("classify")
     centers = paco.centers()
@@ -152,20 +109,20 @@ def test_moco_takes_the_losses_of_the_temperature_paper(loss, expected) -> None:
     objective = after_a_step("moco", loss=loss, tau=0.2 if loss["name"] == "hard_contrastive" else None)
     data = batch(2)
     with torch.no_grad():
-        q = unit(objective.contrast.head(objective.encoder(data.views[0])))
-        k = unit(objective.contrast.teacher(data.views[1]))
+        q = unit(objective.head(objective.encoder(data.views[0])))
+        k = unit(objective.teacher(data.views[1]))
         found = objective(data).loss.double()
-    torch.testing.assert_close(found, expected(q, k, objective.contrast.queue.keys[:6]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, expected(q, k, objective.queue.keys[:6]), rtol=1e-5, atol=1e-6)
 
 
 def test_sup_con_contrasts_both_views_and_the_queue() -> None:
     objective = after_a_step("sup_con")
     data = batch(2)
     with torch.no_grad():
-        q = unit(objective.contrast.head(objective.encoder(data.views[0])))
-        k = unit(objective.contrast.teacher(data.views[1]))
+        q = unit(objective.head(objective.encoder(data.views[0])))
+        k = unit(objective.teacher(data.views[1]))
         found = objective(data).loss.double()
-    queue = objective.contrast.queue
+    queue = objective.queue
     expected = reference.sup_con(q, k, data.labels, queue.keys, queue.labels, 0.2)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -233,13 +190,6 @@ def test_bcl_classifies_the_first_view_and_contrasts_the_others_with_the_classif
     assert all(gradient.any() for gradient in found[:3])  # of each view
 
 
-def test_the_centers_of_bcl_leave_out_a_class_without_images() -> None:
-    objective = BCL(config("bcl"), backbones.create("cifar_resnet20"), DataInfo(torch.tensor([8, 0, 4])))
-    centers = objective.centers()
-    assert centers.bias[1] == functional.LOWEST_LOGIT and not centers.weight[1].any()
-    assert torch.equal(centers.weight[::2], objective.classifier.weight[::2])
-
-
 def test_bcl_with_a_cosine_head_scales_cosines_and_releases_the_directions() -> None:
     objective, data = build("bcl", head="cosine", scale=30.0, contrast_weight=0.0), batch(2, views=3)
     with torch.no_grad():
@@ -250,27 +200,6 @@ def test_bcl_with_a_cosine_head_scales_cosines_and_releases_the_directions() -> 
         logits = features @ centers.weight.T + centers.bias
     torch.testing.assert_close(objective(data).loss, expected)
     torch.testing.assert_close(logits, 30 * cosines * features.norm(dim=1, keepdim=True))
-
-
-@pytest.mark.parametrize("changes", [{"head": "cosine"}, {"scale": 30.0}])
-def test_bcl_has_a_scale_with_a_cosine_head_alone(changes: dict) -> None:
-    with pytest.raises(
-        ValidationError, match=r'scale: found (None with head "cosine"|30\.0 with head "linear")'
-    ):
-        config("bcl", **changes)
-
-
-def test_bcls_prototypes_do_not_depend_on_the_mode() -> None:
-    objective = build("bcl")
-    weight = objective.classifier.weight
-    assert torch.equal(objective.train().prototype_head(weight), objective.eval().prototype_head(weight))
-
-
-def test_bcl_needs_views_of_one_size() -> None:
-    data = batch(1, views=3)
-    views = (*data.views[:2], data.views[2][..., :6, :6])
-    with pytest.raises(TrainingError, match=r"views of 8 x 8, 8 x 8, 6 x 6 pixels, expected one size"):
-        build("bcl")(data._replace(views=views))
 
 
 def test_moco_v3_is_symmetric_and_predicts_the_other_views_keys() -> None:
@@ -301,19 +230,6 @@ def test_moco_v3_key_encoder_slows_down_along_a_cosine() -> None:
         torch.testing.assert_close(
             objective.teacher.module[0].conv1.weight, momentum * before + (1 - momentum) * student
         )
-
-
-def test_moco_v3_freezes_a_vits_patch_embedding() -> None:
-    args = dict(img_size=8, patch_size=4, embed_dim=32, depth=1, num_heads=2)
-    objective = build(
-        "moco_v3", "vit_tiny_patch16_224", args, freeze_patch_embedding=True, sincos_positions=True
-    )
-    trained = {name for name, p in objective.named_parameters() if p.requires_grad}
-    assert (
-        not {"encoder.patch_embed.proj.weight", "encoder.patch_embed.proj.bias", "encoder.pos_embed"}
-        & trained
-    )
-    assert "encoder.cls_token" in trained
 
 
 @pytest.mark.parametrize("pairs", ["class", "instance"])

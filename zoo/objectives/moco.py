@@ -92,7 +92,7 @@ class MoCo(MomentumObjective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""
-        _, pairs = self.contrast(self.encoder, batch.views)
+        _, pairs = self.encode(batch.views)
         mixed = self.apply_ft(pairs, labelled=False)
         q, k, queue, _, valid = mixed
         metrics, tau = dict[str, Tensor](), 1.0

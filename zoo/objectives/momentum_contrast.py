@@ -1,4 +1,4 @@
-"""What objectives with a queue share: the projection, the key encoder, the queue and FT.
+"""What contrastive objectives share: the projection; with a queue also the queue, FT and the key encoder.
 
 FT, the feature transformation (Zhu et al. 2021, https://arxiv.org/abs/2108.02982), makes harder positives and
 more diverse negatives from the features. As in the authors' code the extrapolated query scores the negatives
@@ -9,6 +9,7 @@ With labels, keys are mixed within their class alone, so that the label stays tr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -93,10 +94,7 @@ class MomentumConfig(QueueConfig):
 
 
 class Pairs(NamedTuple):
-    """What enters a loss: queries and keys `[B, D]`, the queue `[K, D]`, its labels and filled slots `[K]`.
-
-    K is doubled where FT keeps the originals.
-    """
+    """Queries and keys `[B, D]`, queue `[K, D]`, its labels and filled slots `[K]`: what enters a loss."""
 
     q: Tensor
     k: Tensor
@@ -105,24 +103,17 @@ class Pairs(NamedTuple):
     valid: Tensor
 
 
-def held(pairs: Pairs, transformed: Pairs, **more: Any) -> dict[str, Any]:
+def held(pairs: Pairs, after_ft: Pairs, **more: Any) -> dict[str, Any]:
     """Return a step's values for `Output.held`; those after FT by names with `_ft`."""
-    after = {} if transformed is pairs else {f"{k}_ft": v for k, v in transformed._asdict().items()}
-    return pairs._asdict() | after | more
+    ft = {} if after_ft is pairs else {f"{k}_ft": v for k, v in after_ft._asdict().items()}
+    return pairs._asdict() | ft | more
 
 
-def projection(
-    encoder: nn.Module, config: ProjectionConfig, *, running_statistics: bool = True
-) -> nn.Sequential:
-    """Build the recipe's projection head for an encoder; `running_statistics` as in `projection_head`."""
-    return projection_head(
-        feature_dim(encoder),
-        config.dim,
-        layers=config.head_layers,
-        hidden=config.head_hidden,
-        batchnorm=config.head_batchnorm,
-        running_statistics=running_statistics,
-    )
+def projection(encoder: nn.Module, config: ProjectionConfig, **more: bool) -> nn.Sequential:
+    """Build the recipe's projection head for an encoder; `more` as in `projection_head`."""
+    layers, hidden, batchnorm = config.head_layers, config.head_hidden, config.head_batchnorm
+    width = feature_dim(encoder)
+    return projection_head(width, config.dim, layers=layers, hidden=hidden, batchnorm=batchnorm, **more)
 
 
 def normalize(projected: Tensor) -> Tensor:
@@ -130,47 +121,42 @@ def normalize(projected: Tensor) -> Tensor:
     return F.normalize(to_float32(projected), dim=1)
 
 
-def other_views(ranks: Ranks, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
+def other_views(ranks: Ranks, a: Tensor, b: Tensor) -> Sequence[Tensor | None]:
     """Return the other ranks' rows of two views `[M, D]`, with gradient; None with one rank."""
-    if ranks.alone:
-        return None, None
-    first, second = ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
-    return first, second
+    return (None, None) if ranks.alone else ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
 
 
 def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return `others` of the losses with labels: both views' rows of other ranks, and their labels."""
-    first, second = other_views(ranks, q, k)
-    if first is None or second is None:
+    if ranks.alone:
         return None
-    return torch.cat([first, second]), ranks.others(labels).repeat(2)
+    rows = ranks.others(torch.cat([q, k], dim=1)).chunk(2, dim=1)
+    return torch.cat(rows), ranks.others(labels).repeat(2)
 
 
-def transform(
-    pairs: Pairs, ft: FeatureTransformConfig | None, epoch: float, *, labelled: bool, ranks: Ranks = ALONE
-) -> Pairs:
-    """Apply FT to one step's features, once its epoch has come; before, return the pairs themselves.
+def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks: Ranks = ALONE) -> Pairs:
+    """Apply FT to one step's features.
 
     The queue is not changed, and gets no gradient; with `keep_originals` the result's has 2K rows, Z^ first.
     Where the loss reads the queue's labels (`labelled`), negatives are mixed within their class alone. On
     several ranks all draw alike, from `ranks.generator`: the queue stays the same on all, and each rank's
     pairs are transformed as one rank's would be.
     """
-    if ft is None or epoch < ft.start_epoch:
-        return pairs
     q, k, queue, labels, valid = pairs
+
+    def coefficients(config: PositiveExtrapolation | NegativeInterpolation, rows: int) -> Tensor:
+        shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, q.shape[1])}[config.per]
+        return functional.sample_beta(config.alpha, shape, device=q.device, generator=ranks.generator)
+
     if ft.negatives is not None:
-        with torch.no_grad():
-            permute = functional.permute_within_classes if labelled else functional.permute_filled
-            order = permute(labels if labelled else valid, generator=ranks.generator)
-            drawn = _coefficients(ft.negatives, len(queue), queue, ranks.generator)
-            queue = functional.interpolate(queue, drawn, order)
-            queue = F.normalize(queue, dim=1) if ft.renormalize else queue
+        permute = functional.permute_within_classes if labelled else functional.permute_filled
+        order = permute(labels if labelled else valid, generator=ranks.generator)
+        queue = functional.interpolate(queue, coefficients(ft.negatives, len(queue)), order)
+        queue = F.normalize(queue, dim=1) if ft.renormalize else queue
         if ft.negatives.keep_originals:
             queue, labels, valid = torch.cat([queue, pairs.queue]), labels.repeat(2), valid.repeat(2)
     if ft.positives is not None:
-        rows = len(q) if ranks.alone else sum(ranks.counts)
-        drawn = _coefficients(ft.positives, rows, q, ranks.generator)
+        drawn = coefficients(ft.positives, len(q) if ranks.alone else sum(ranks.counts))
         if not ranks.alone and ft.positives.per != "step":
             drawn = drawn[ranks.own]
         q, k = functional.extrapolate(q, k, 1 + drawn)
@@ -179,60 +165,50 @@ def transform(
     return Pairs(q, k, queue, labels, valid)
 
 
-def _coefficients(
-    config: PositiveExtrapolation | NegativeInterpolation,
-    rows: int,
-    like: Tensor,
-    generator: torch.Generator | None,
-) -> Tensor:
-    """Draw coefficients for `rows` rows as wide as `like`: what broadcasts to them."""
-    shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, like.shape[1])}[config.per]
-    return functional.sample_beta(config.alpha, shape, device=like.device, generator=generator)
-
-
-class MomentumContrast(nn.Module):
-    """Projection head, key encoder and queue of one objective, whose encoder is passed in, not kept.
-
-    Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
-    """
-
-    ranks: Ranks = ALONE
-
-    def __init__(self, encoder: nn.Module, config: MomentumConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.head = projection(encoder, config)
-        self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
-        self.queue = KeyQueue(config.queue_size, config.dim)
-
-    def forward(self, encoder: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, Pairs]:
-        """Return the first view's features `[B, D_f]`, and its queries with the second view's keys."""
-        features, queue = encoder(views[0]), self.queue
-        q, k = normalize(self.head(features)), normalize(self.teacher(views[1]))
-        return features, Pairs(q, k, queue.keys, queue.labels, queue.valid)
-
-    @torch.no_grad()
-    def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:
-        """Move the key encoder, then enqueue the step's original `keys` `[B, D]` with `labels` `[B]`."""
-        self.teacher.update((encoder, self.head), value_at(self.config.momentum, progress))
-        self.queue.enqueue(keys, labels)
-
-
-class MomentumObjective(Objective):
-    """An objective with a key encoder and a queue; methods add their loss."""
+class QueueObjective(Objective):
+    """An objective whose negatives are a queue of earlier keys."""
 
     num_views = 2
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        self.contrast = MomentumContrast(encoder, config)
+        self.head = projection(encoder, config)
+        self.queue = KeyQueue(config.queue_size, config.dim)
+
+    def pair(self, q: Tensor, k: Tensor) -> Pairs:
+        """Return unit rows `[B, D]` with the queue as it was before this step."""
+        return Pairs(normalize(q), normalize(k), self.queue.keys, self.queue.labels, self.queue.valid)
 
     def apply_ft(self, pairs: Pairs, *, labelled: bool) -> Pairs:
-        """Apply the recipe's FT: see `transform`."""
+        """Apply the recipe's FT, once its epoch has come; before, return the pairs themselves."""
         ft = self.config.feature_transform
-        return transform(pairs, ft, self.epoch, labelled=labelled, ranks=self.ranks)
+        if ft is None or self.epoch < ft.start_epoch:
+            return pairs
+        return transform(pairs, ft, labelled=labelled, ranks=self.ranks)
+
+    @torch.no_grad()
+    def update(self, batch: Batch, output: Output) -> None:
+        """Enqueue this step's original keys with their labels."""
+        self.queue.enqueue(output.carry, batch.labels)
+
+
+class MomentumObjective(QueueObjective):
+    """An objective whose keys a slowly moving key encoder makes.
+
+    Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
+    """
+
+    def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
+
+    def encode(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Pairs]:
+        """Return the first view's features `[B, D_f]`, and its queries with the second view's keys."""
+        features = self.encoder(views[0])
+        return features, self.pair(self.head(features), self.teacher(views[1]))
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder, then enqueue this step's original keys with their labels."""
-        self.contrast.update(self.encoder, output.carry, batch.labels, self.progress)
+        self.teacher.update((self.encoder, self.head), value_at(self.config.momentum, self.progress))
+        super().update(batch, output)

@@ -13,18 +13,16 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import LOWEST_TAU, Centers, KeyQueue, Temperature, TemperatureConfig, full_logits
-from zoo.objectives.base import Batch, DataInfo, Objective, Output, train_accuracy
+from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig, full_logits
+from zoo.objectives.base import Batch, DataInfo, Output, train_accuracy
 from zoo.objectives.momentum_contrast import (
     MomentumConfig,
     MomentumObjective,
     Pairs,
     QueueConfig,
+    QueueObjective,
     from_others,
     held,
-    normalize,
-    projection,
-    transform,
 )
 
 
@@ -92,33 +90,36 @@ class LearnedCenters(nn.Module):
         return full_logits(self.classifier, features)
 
 
-class ParametricContrast(Objective):
+class ParametricContrast(QueueObjective):
     """What PaCo and GPaCo share: a loss of samples and learned centers together."""
 
-    learned: LearnedCenters
+    def __init__(self, config: CenterConfig, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        self.learned = LearnedCenters(encoder, config, info)
 
-    def contrast_with_centers(self, batch: Batch, pairs: Pairs, *logits: Tensor) -> Output:
-        """Return the mean loss of the views' anchors: the first's, and with two logits the second's too.
+    def contrast_with_centers(self, batch: Batch, pairs: Pairs, *features: Tensor) -> Output:
+        """Return the loss of a view's anchors, or the mean over both views'.
 
         Args:
             batch: this rank's images.
             pairs: samples G(x) of both views, and the queue.
-            logits: c . F(x) of the anchors `[B, C]`, one for each view that has some.
+            features: pooled features `[B, D_f]` of the first view, and of the second if it has anchors.
         """
-        config, labels = self.config, batch.labels
-        mixed = transform(pairs, config.feature_transform, self.epoch, labelled=True, ranks=self.ranks)
-        tau = self.learned.temperature(self.progress)
-        others = from_others(self.ranks, mixed.q, mixed.k, labels)
-        # A(i) is the same set for both views' anchors
-        views = ((mixed.q, mixed.k), (mixed.k, mixed.q))
-        losses = [
-            functional.paco(
-                *view,
+        config, labels, learned = self.config, batch.labels, self.learned
+        q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
+        others = from_others(self.ranks, q, k, labels)
+        tau = learned.temperature(self.progress)
+        logits = [learned(x) for x in features]  # c . F(x)
+
+        def loss(q: Tensor, k: Tensor, logits: Tensor) -> Tensor:
+            return functional.paco(
+                q,
+                k,
                 labels,
-                mixed.queue,
-                mixed.queue_labels,
-                of_view,
-                self.learned.log_prior,
+                queue,
+                queue_labels,
+                logits,
+                learned.log_prior,
                 alpha=config.alpha,
                 tau=tau,
                 beta=config.beta,
@@ -128,13 +129,14 @@ class ParametricContrast(Objective):
                 label_smoothing=config.label_smoothing,
                 others=others,
             )
-            for view, of_view in zip(views, logits, strict=False)
-        ]
-        loss = losses[0] if len(losses) == 1 else 0.5 * (losses[0] + losses[1])
+
+        total = loss(q, k, logits[0])
+        if len(logits) == 2:  # A(i) is the same set for both views' anchors
+            total = 0.5 * (total + loss(k, q, logits[1]))
         metrics = {"train_accuracy": train_accuracy(logits[0], labels)}
-        metrics |= self.learned.temperature.metrics(tau, loss.device)
-        more = held(pairs, mixed, classes=labels, others=others, tau=tau, center_logits=logits[0])
-        return Output(loss, metrics, carry=pairs.k.detach(), held=more)
+        metrics |= learned.temperature.metrics(tau, total.device)
+        more = held(pairs, after_ft, classes=labels, others=others, tau=tau, center_logits=logits[0])
+        return Output(total, metrics, carry=pairs.k.detach(), held=more)
 
     def centers(self) -> Centers:
         """Return the centers learned so far."""
@@ -150,14 +152,10 @@ class PaCo(ParametricContrast, MomentumObjective):
 
     Config = PaCoConfig
 
-    def __init__(self, config: PaCoConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.learned = LearnedCenters(encoder, config, info)
-
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
-        features, pairs = self.contrast(self.encoder, batch.views)
-        return self.contrast_with_centers(batch, pairs, self.learned(features))
+        features, pairs = self.encode(batch.views)
+        return self.contrast_with_centers(batch, pairs, features)
 
 
 class GPaCo(ParametricContrast):
@@ -171,23 +169,10 @@ class GPaCo(ParametricContrast):
     """
 
     Config = GPaCoConfig
-    num_views = 2
-
-    def __init__(self, config: GPaCoConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.head = projection(encoder, config)
-        self.queue = KeyQueue(config.queue_size, config.dim)
-        self.learned = LearnedCenters(encoder, config, info)
 
     def forward(self, batch: Batch) -> Output:
         """Take each view's samples as anchors against the other view, its own batch, queue and centers."""
         # one pass each, as the authors do: BatchNorm sees the two views' different statistics apart
-        features = [self.encoder(view) for view in batch.views]
-        q, k = (normalize(self.head(x)) for x in features)
-        pairs = Pairs(q, k, self.queue.keys, self.queue.labels, self.queue.valid)
-        return self.contrast_with_centers(batch, pairs, *(self.learned(x) for x in features))
-
-    @torch.no_grad()
-    def update(self, batch: Batch, output: Output) -> None:
-        """Enqueue the second view's projections with their labels."""
-        self.queue.enqueue(output.carry, batch.labels)
+        first, second = (self.encoder(view) for view in batch.views)
+        pairs = self.pair(self.head(first), self.head(second))
+        return self.contrast_with_centers(batch, pairs, first, second)

@@ -74,7 +74,7 @@ class PiCO(MomentumObjective):
         """Classify the weak view against its targets, and contrast both views."""
         assert batch.candidates is not None  # the data were opened with the candidates of `info`
         config, warmed_up = self.config, self.epoch >= self.config.prototype_start
-        features, pairs = self.contrast(self.encoder, batch.views)
+        features, pairs = self.encode(batch.views)
         logits = full_logits(self.classifier, features)
         predicted = logits.detach().masked_fill(~batch.candidates, -torch.inf).argmax(dim=1)
         targets = self.targets[batch.index]
@@ -113,7 +113,7 @@ class PiCO(MomentumObjective):
         momentum = self.config.prototype_momentum
         moved = functional.move_prototypes(self.prototypes, queries, predicted, momentum)
         self.prototypes.copy_(moved)
-        self.contrast.update(self.encoder, keys, predicted, self.progress)
+        super().update(batch._replace(labels=predicted), output._replace(carry=keys))
 
     def facts(self, labels: Tensor) -> dict[str, float]:
         """Return how often the disambiguated label is the true one, where that is known, in percent."""

@@ -36,7 +36,7 @@ class SupCon(MomentumObjective):
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself and the queue."""
         labels, tau = batch.labels, self.temperature(self.progress)
-        _, pairs = self.contrast(self.encoder, batch.views)
+        _, pairs = self.encode(batch.views)
         mixed = self.apply_ft(pairs, labelled=True)
         q, k, queue, queue_labels, _ = mixed
         others = from_others(self.ranks, q, k, labels)
