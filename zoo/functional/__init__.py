@@ -17,7 +17,6 @@ Losses are means over the anchors `[]`, computed in float32 or better whatever t
 and differentiable in every floating-point argument. `ArgumentError` names an argument that is out of range.
 """
 
-# One list of names: sorting would split each `as` into a line of its own.
 # isort: skip_file
 from zoo.functional.contrastive import (
     hard_contrastive as hard_contrastive,

@@ -11,7 +11,6 @@ from torch import Tensor
 from zoo.errors import ArgumentError, DataError
 
 Counts = Tensor | Sequence[int] | Sequence[float]
-"""Images of each class `[C]`: a tensor, or plain numbers."""
 
 _ROWS = 16384  # checked at a time: a mask of a whole bank of features would take gigabytes
 
@@ -28,10 +27,7 @@ def to_same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def check_range(low: float, high: float = math.inf, **numbers: float | Tensor) -> None:
-    """Raise `ArgumentError` for a number that is not finite or not in `[low, high]`.
-
-    A tensor, such as a learned temperature, is not read: that would wait for the device.
-    """
+    """Raise `ArgumentError` for a number that is not finite or not in `[low, high]`; tensors are not read."""
     for name, value in numbers.items():
         if not isinstance(value, Tensor) and not (low <= value <= high and math.isfinite(value)):
             bounds = f"of {low:g} or more" if math.isinf(high) else f"from {low:g} to {high:g}"
@@ -39,7 +35,10 @@ def check_range(low: float, high: float = math.inf, **numbers: float | Tensor) -
 
 
 def check_positive(**numbers: float | Tensor) -> None:
-    """Raise `ArgumentError` for a number that is not finite and above 0; tensors are not read."""
+    """Raise `ArgumentError` for a number that is not finite and above 0.
+
+    A tensor, such as a learned temperature, is not read: that would wait for the device.
+    """
     for name, value in numbers.items():
         if not isinstance(value, Tensor) and not 0 < value < math.inf:
             raise ArgumentError(f"{name}: found {value}, expected a finite number above 0")
@@ -48,11 +47,9 @@ def check_positive(**numbers: float | Tensor) -> None:
 def check_counts(
     class_counts: Counts, num_classes: int | None = None, *, device: torch.device | None = None
 ) -> Tensor:
-    """Return `class_counts` `[C]` as a tensor, on `device` if one is given.
+    """Return `class_counts` `[C]` as a tensor on the device; each is 0 or more, finite, and not all are 0.
 
-    Raises:
-        ArgumentError: unless there is one count for each class, none negative or infinite and not all 0.
-            Values are checked where that waits for no device.
+    Values are checked where that waits for no device.
     """
     counts = torch.as_tensor(class_counts)
     if counts.ndim != 1 or len(counts) != (num_classes or len(counts)) or not len(counts):
@@ -73,10 +70,9 @@ def check_classes(labels: Tensor, num_classes: int) -> None:
 
 def _fails(condition: Tensor) -> bool:
     """Whether a condition `[]` on the CPU does not hold; other devices are not waited for."""
-    if condition.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
     try:
-        torch._assert_async(condition)  # does not hand the value to Python, as a step must not do
+        if condition.device.type == "cpu" and not torch.compiler.is_compiling():
+            torch._assert_async(condition)  # does not hand the value to Python, as a step must not do
     except RuntimeError:
         return True
     return False

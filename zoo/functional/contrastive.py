@@ -34,16 +34,13 @@ def info_nce(
 def in_batch_info_nce(
     q: Tensor, k: Tensor, *, tau: float | Tensor, both_views: bool = False, others: Tensor | None = None
 ) -> Tensor:
-    """InfoNCE with the batch's other images as negatives.
+    """InfoNCE with the batch's other images as negatives, for two views `[N, D]`; `[]`.
 
-    L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau): MoCo v3's form, without its factor 2 tau. With
-    `both_views` it is SimCLR's NT-Xent: over the 2N anchors of z = q then k,
-    L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p the other view of i's image.
+    L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau): MoCo v3's form (https://arxiv.org/abs/2104.02057,
+    algorithm 1) without its factor 2 tau. `others` `[M, D]` are the keys that other ranks have.
 
-    `others`, further negatives `[M, D]`, are the keys, or both views' rows, that other ranks have.
-
-    Source: Chen et al. 2021, https://arxiv.org/abs/2104.02057, algorithm 1; Chen et al. 2020,
-    https://arxiv.org/abs/2002.05709, equation 1.
+    With `both_views` SimCLR's NT-Xent (https://arxiv.org/abs/2002.05709, equation 1): over the 2N anchors
+    z = q then k, L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p the other view of i's image.
     """
     check_positive(tau=tau)
     q, k = to_same_precision(q, k)
@@ -61,9 +58,7 @@ def in_batch_info_nce(
 def simple_contrastive(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, valid: Tensor | None = None
 ) -> Tensor:
-    """The simple loss -s_ii + weight * sum_j s_ij: every negative is pushed alike.
-
-    Arguments as `info_nce`, with the `weight` lambda of each negative for a temperature.
+    """The simple loss -s_ii + weight * sum_j s_ij: every negative is pushed alike; shapes as `info_nce`.
 
     Source: Wang and Liu 2021, https://arxiv.org/abs/2012.09740, section 3.
     """
@@ -114,19 +109,25 @@ def _over_hardest(
     keep: float,
     loss: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Mean of `loss(positive [n], negative [n, K], mask of the hardest [n, K])` over the anchors.
+    """Mean of `loss(positive [n], negative [n, K], mask of the hardest [n, K])` over blocks of anchors.
 
-    Every anchor needs its own K scores, so anchors go in blocks, whose scores backward computes again.
+    Every anchor needs its own K scores: backward computes those of a block again.
     """
     if not 0 < keep <= 1:
         raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
     q, k, queue = to_same_precision(q, k, queue)
-    usable = torch.ones(len(queue), dtype=torch.bool, device=queue.device) if valid is None else valid
+    usable = torch.ones_like(queue[:, 0], dtype=torch.bool) if valid is None else valid
 
     def of_block(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
             negative = q @ queue.T
-        return loss((q * k).sum(dim=1), negative, _hardest(negative, usable, keep))
+        scores = negative.detach().masked_fill(~usable, torch.nan)
+        # torch.quantile refuses more than 16M elements. Between two scores the quantile's exact value does
+        # not matter: the upper of them is the least that reaches it
+        ordered = scores.sort(dim=1).values  # NaN sorts last
+        position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
+        least = ordered.gather(1, position.expand(len(scores), min(1, len(queue))))
+        return loss((q * k).sum(dim=1), negative, usable & (scores >= least))
 
     # a few rows at least even of the longest queue: sorting takes longer than the cache would save
     losses = [
@@ -134,18 +135,6 @@ def _over_hardest(
         for rows in row_blocks(len(q), len(queue) // 4, q.device)
     ]
     return torch.cat(losses).mean()
-
-
-def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
-    """Mask `[N, K]` of the usable negatives above each anchor's (1 - keep) quantile of scores."""
-    if negative.shape[1] == 0:
-        return usable.expand_as(negative)
-    scores = negative.detach().masked_fill(~usable, torch.nan)
-    # torch.quantile refuses more than 16M elements. Between two scores the quantile's exact value does not
-    # matter: the upper of them is the least that reaches it
-    ordered = scores.sort(dim=1).values  # NaN sorts last
-    position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
-    return usable & (scores >= ordered.gather(1, position.expand(len(scores), 1)))
 
 
 def margin_contrastive(

@@ -13,9 +13,9 @@ from zoo.functional.checks import check_positive, to_float32, to_same_precision
 
 
 def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
-    """Log of the mean Gaussian potential of pairs, log E exp(-t |x - y|^2): lower is more uniform.
+    """Log of the mean Gaussian potential of pairs of unit rows `[N, D]`, log E exp(-t |x - y|^2); `[]`.
 
-    Of unit rows `[N, D]` it is between -4 t and 0; NaN for fewer than two rows, which are no pair.
+    Lower is more uniform, between -4 t and 0; NaN for fewer than two rows, which are no pair.
 
     Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
     """
@@ -135,8 +135,8 @@ def paco_optimum(
     """Return the probabilities at which `paco` is least, were all scores free, for |P(i)| `positives` `[n]`.
 
     P_sup = beta / (beta + alpha |P|), of the own center that without what smoothing gives to the others, of a
-    pair alpha / (gamma (beta + alpha |P|)). With beta = gamma = 1 the paper's 1 / (1 + alpha K*) and
-    alpha / (1 + alpha K*). gamma is above 0: without samples in the denominator there is no minimum.
+    pair alpha / (gamma (beta + alpha |P|)); gamma > 0: without samples there is no minimum. The paper's
+    1 / (1 + alpha K*) and alpha / (1 + alpha K*) have beta = gamma = 1.
     """
     check_positive(gamma=gamma)
     total = beta + alpha * positives

@@ -1,8 +1,4 @@
-"""Losses, weights and classifiers for classes of unequal size.
-
-Class counts `[C]` may hold zeros: classes that a data set names and has no image of. No equation turns one
-into inf or nan; what each does with it is said there.
-"""
+"""Losses, weights and classifiers for classes of unequal size, of which some may have no image at all."""
 
 from __future__ import annotations
 
@@ -31,8 +27,7 @@ def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
 def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Log class frequencies `[C]` of training counts `[C]`, in `dtype`; a class without images gets log 1e-9.
 
-    The 1e-9 is that of PaCo's code, which adds it to every frequency: an absent class must not put -inf into
-    a softmax. Of the others the frequency is exact here.
+    The 1e-9 is that of PaCo's code: an absent class must not put -inf into a softmax.
     """
     counts = check_counts(class_counts)
     share = counts.to(dtype) / counts.sum()
@@ -70,10 +65,8 @@ def balanced_softmax(
 def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
     """Return `logits - tau log prior`: a classifier of long-tailed data, applied to balanced ones.
 
-    `logits` are class scores `[..., C]`, or a linear classifier's bias `[C]`; a negative tau puts the prior
-    in. A class without images would gain most: see `mask_classes`.
-
-    Source: https://arxiv.org/abs/2007.07314, equation 9.
+    `logits` are class scores `[..., C]`, or a linear classifier's bias `[C]`. A class without images would
+    gain most: see `mask_classes`. Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
     logits = to_float32(logits)
     counts = check_counts(class_counts, logits.shape[-1], device=logits.device)
@@ -95,8 +88,7 @@ def ldam(
     without images has none. `cosines` are between unit features and unit class weights `[N, C]`; `weight`, of
     each class `[C]`, enters as torch's own cross-entropy has it.
 
-    Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3, with the scale of
-    https://github.com/kaidic/LDAM-DRW (losses.py).
+    Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3; the scale: kaidic/LDAM-DRW.
     """
     check_range(0, max_margin=max_margin)
     check_positive(scale=scale)
@@ -116,8 +108,7 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
     The effective number of n images is (1 - beta^n) / (1 - beta): 1 for beta = 0, n as beta comes near 1. A
     class without images has weight 0, and the weights of the others sum to their number.
 
-    Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1 and section 4; normalised as
-    https://github.com/kaidic/LDAM-DRW (cifar_train.py) does.
+    Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1; normalised as kaidic/LDAM-DRW.
     """
     if not 0 <= beta < 1:
         raise ArgumentError(f"beta: found {beta}, expected a number from 0 to below 1")
@@ -129,12 +120,9 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
 
 
 def tau_normalize(weight: Tensor, *, tau: float = 1.0) -> Tensor:
-    """Divide each class's weight `[C, D]` by its norm to the power of tau; 0 leaves them, 1 makes them unit.
+    """Divide each class's weight `[C, D]` by its norm to the power of tau; a weight of zero stays.
 
-    The classifier goes without a bias. A weight of zero stays.
-
-    Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, tau-normalised classifier;
-    https://github.com/facebookresearch/classifier-balancing (tau_norm.py).
+    The classifier goes without a bias. Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217.
     """
     norm = weight.norm(dim=1, keepdim=True)
     return weight / torch.where(norm > 0, norm, 1) ** tau
@@ -155,8 +143,7 @@ def nearest_center(
 
     `cosine`: c / |c|, no bias; the features' own norm changes no order. `euclidean`: -|x - c|^2 / 2 without
     the part that all classes share, hence c with the bias -|c|^2 / 2. `logit`: centers and bias as they are.
-
-    Source: https://arxiv.org/abs/1910.09217, nearest class mean; with either similarity.
+    Source: https://arxiv.org/abs/1910.09217, nearest class mean.
     """
     if similarity == "logit":
         return centers, bias
@@ -166,8 +153,5 @@ def nearest_center(
 
 
 def mask_classes(weight: Tensor, bias: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the linear classifier `weight` `[C, D]`, `bias` `[C]` that never predicts the `absent` `[C]`.
-
-    Their logit is `LOWEST_LOGIT` whatever the features are, and their probability 0.
-    """
+    """Return the linear classifier `[C, D]`, `[C]` that never predicts the `absent` `[C]`: `LOWEST_LOGIT`."""
     return weight.masked_fill(absent[:, None], 0), bias.masked_fill(absent, LOWEST_LOGIT)

@@ -27,12 +27,11 @@ def _contrast(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over what each anchor is contrasted with; nothing of size N x K is held.
 
-    A(i) is both views of the batch, the others and the filled queue, without the anchor itself; P(i) are
-    those in A(i) of the anchor's label, none for an anchor without one. Returns `[N]` each:
+    A(i) and P(i) as in `sup_con`, with P(i) empty for an anchor without a label. Returns `[N]` each:
     `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
     """
-    theirs = [] if others is None else [others[0]]
-    q, k, queue, *theirs = to_same_precision(q, k, queue, *theirs)
+    more = [] if others is None else [others]
+    q, k, queue, *theirs = to_same_precision(q, k, queue, *(rows for rows, _ in more))
     scaled = q / tau
     # one part of A(i) after the other: the queue's gradients need not be computed
     sums = [log_sum_exp(scaled, q, itself=True), log_sum_exp(scaled, k)]
@@ -42,10 +41,9 @@ def _contrast(
     # The scores with a class add up to the score of its members' sum. A class is the place of its label in
     # the batch's sorted ones, so memory does not depend on how many classes there are; N is for all others.
     ordered = labels.sort().values
-    members = [(q, labels), (k, labels), (queue, queue_labels)]
-    members += [] if others is None else [(theirs[0], others[1])]
     of_class, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
-    for rows, classes in members:
+    all_classes = (labels, labels, queue_labels, *(classes for _, classes in more))
+    for rows, classes in zip((q, k, queue, *theirs), all_classes, strict=True):
         place = torch.searchsorted(ordered, classes.contiguous()).clamp(max=len(ordered) - 1)
         place = torch.where((ordered[place] == classes) & (classes >= 0), place, len(ordered))
         of_class = of_class.index_add(0, place, rows)
@@ -115,8 +113,7 @@ def paco(
     - `label_smoothing`: share of beta that the own center gives to the C - 1 others, equally. (Not torch's
       smoothing, which leaves the own class a part of that share.)
 
-    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; the mean, beta, gamma,
-    center_tau and smoothing are those of
+    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; more arguments are of
     https://github.com/dvlab-research/Parametric-Contrastive-Learning (GPaCo/LT/losses.py).
     """
     if reduction not in ("mean", "sum"):
@@ -151,16 +148,15 @@ def balanced_contrast(
     images, and its row of `prototypes` `[C, D]` (class-complement: every class is in every batch). The
     denominator takes each class's mean instead of its sum (class-averaging). No label `[N]` is negative.
 
-    Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; that an anchor is left out of its own class's
-    mean is as in https://github.com/FlamieZhu/Balanced-Contrastive-Learning (loss/contrastive.py).
+    Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; FlamieZhu/Balanced-Contrastive-Learning.
     """
     check_positive(tau=tau)
     check_classes(labels, len(prototypes))
-    a, b, prototypes, *apart = to_same_precision(a, b, prototypes, *([] if others is None else others[:1]))
-    own, theirs = labels.repeat(2), [] if others is None else [others[1]]
-    anchors = torch.cat([a, b])
-    contrasts = torch.cat([anchors, *apart, prototypes])
-    classes = torch.cat([own, *theirs, torch.arange(len(prototypes), device=labels.device)])
+    rows, theirs = others or (a[:0], labels[:0])
+    a, b, prototypes, rows = to_same_precision(a, b, prototypes, rows)
+    anchors, own = torch.cat([a, b]), labels.repeat(2)
+    contrasts = torch.cat([anchors, rows, prototypes])
+    classes = torch.cat([own, theirs, torch.arange(len(prototypes), device=labels.device)])
     sizes = anchors.new_zeros(len(prototypes)).index_add_(0, classes, torch.ones_like(classes, dtype=a.dtype))
     same = own[:, None] == classes
     # of its own class an anchor has one less; the other view and the prototype are always left
@@ -212,11 +208,9 @@ def distillation(logits: Tensor, teacher_logits: Tensor, *, tau: float) -> Tenso
     """Divergence of a student from the mean of its teachers: tau^2 KL(p || s).
 
     s = softmax(z / tau) for the student's logits z `[N, C]`, p = mean_t softmax(v_t / tau) for those of T
-    teachers v `[T, N, C]`. The gradient in z shrinks with 1 / tau^2, which the factor undoes: the loss keeps
-    its weight beside one of labels whatever tau is.
+    teachers v `[T, N, C]`. The factor undoes that the gradient in z shrinks with 1 / tau^2.
 
-    Source: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, section 2; the mean of several
-    teachers is the arithmetic one of its section 1.
+    Source: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, sections 1 and 2.
     """
     check_positive(tau=tau)
     if teacher_logits.ndim != 3 or teacher_logits.shape[1:] != logits.shape or not len(teacher_logits):

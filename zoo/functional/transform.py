@@ -25,8 +25,7 @@ def sample_beta(
 
     X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V), exact. The generator is on the same device.
 
-    Source: Ulrich 1984 (a polar method for Student's t), applied to the symmetric Beta as in Devroye 1996,
-    "Random variate generation in one line of code".
+    Source: Ulrich 1984, as in Devroye 1996, "Random variate generation in one line of code".
     """
     if not alpha > 0.5:
         raise ArgumentError(f"alpha: found {alpha}, expected a number above 0.5")
@@ -74,11 +73,7 @@ def _by_row(lam: Tensor, rows: int) -> Tensor:
 
 
 def permute_filled(valid: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Random permutation `[K]` of the filled slots of a queue among themselves; empty ones stay in place.
-
-    Filled slots lie at the front: of a permutation of all slots, the filled ones in their order go to the
-    front. No count is read back to the host.
-    """
+    """Random permutation `[K]` of a queue's filled slots, which are its first; empty ones stay in place."""
     order = torch.randperm(len(valid), device=valid.device, generator=generator)
     filled = valid[order]
     place = torch.where(filled, filled.cumsum(dim=0) - 1, len(valid))  # the place behind the end is cut off
