@@ -87,7 +87,7 @@ def test_classify_can_start_from_centers_and_refuses_others() -> None:
     centers = paco.centers()
     classify.start_from(centers)
     assert torch.equal(classify.classifier.weight, centers.weight)
-    with pytest.raises(TrainingError, match="3 classes x 32 features, expected 3 x 64"):
+    with pytest.raises(TrainingError, match="found centers 3 x 32, expected 3 x 64"):
         classify.start_from(centers._replace(weight=torch.zeros(3, 32)))
 
 

@@ -1,7 +1,5 @@
 """Backbones: any timm model, and those for 32-pixel images that this project registers with timm."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -13,8 +13,6 @@ timm, the last BatchNorm of a block starts at zero; the code of SupCon and PiCO 
 CIFAR examples lack the ReLU).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

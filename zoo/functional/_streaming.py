@@ -6,8 +6,6 @@ keys gives value and gradient, and of the N x K scores only a block exists at a 
 the device, and shapes do not depend on values.
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import torch

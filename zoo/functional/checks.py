@@ -1,7 +1,5 @@
 """What equations require of their arguments, and the precision in which they are computed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Losses that contrast instances: no labels, or only whether two images are of one class."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

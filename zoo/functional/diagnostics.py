@@ -1,7 +1,5 @@
 """Measures of an embedding, and of where a loss's softmax puts its mass."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

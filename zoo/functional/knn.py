@@ -1,7 +1,5 @@
 """Weighted k-nearest-neighbour classification of frozen features."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Losses, weights and classifiers for classes of unequal size, of which some may have no image at all."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

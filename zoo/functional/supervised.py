@@ -1,7 +1,5 @@
 """Losses that contrast by label, with and without class centers; partial labels; distillation."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

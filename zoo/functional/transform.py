@@ -3,8 +3,6 @@
 Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982. Also the moving average of momentum encoders.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

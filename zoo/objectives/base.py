@@ -1,7 +1,5 @@
 """What every training objective is: a module around the encoder that is to be released."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,17 +28,11 @@ class ObjectiveConfig(Config):
 
 
 class DataInfo(NamedTuple):
-    """What an objective may know about the training data before it sees any.
+    """What an objective may know about the training data before it sees any."""
 
-    Attributes:
-        class_counts: training images of each class after long-tailed selection `[C]`, int64.
-        candidates: for partial labels, the classes that are possible for each image `[N, C]`, bool.
-        teachers: classifiers of these classes that the recipe names, in its order.
-    """
-
-    class_counts: Tensor
-    candidates: Tensor | None = None
-    teachers: tuple[Teacher, ...] = ()
+    class_counts: Tensor  # training images of each class after long-tailed selection [C], int64
+    candidates: Tensor | None = None  # classes that are possible for each image [N, C], bool
+    teachers: tuple[Teacher, ...] = ()  # classifiers of these classes that the recipe names, in its order
 
     @property
     def num_classes(self) -> int:
@@ -49,14 +41,11 @@ class DataInfo(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What one forward pass gives.
+    """What one forward pass gives: the loss to minimise, and detached scalars to record.
 
-    Attributes:
-        loss: scalar to minimise `[]`.
-        metrics: detached scalars to record.
-        carry: what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
-            NamedTuple of such, so that the parts of a batch can be joined.
-        held: other values of the step by name, of which `zoo.training.observe` computes the run's figures.
+    `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
+    NamedTuple of such, so that the parts of a batch can be joined. Of `held`, other values of the step by
+    name, `zoo.training.observe` computes the run's figures.
     """
 
     loss: Tensor
@@ -72,24 +61,15 @@ class Objective(nn.Module):
     `objective.update(batch, output)`. `forward` reads queue and teacher and changes neither. All state is in
     buffers and parameters. A batch is this rank's rows, the loss their mean; contrasts within the batch reach
     over all `ranks`. `update` gets the rows of all.
-
-    Attributes:
-        Config: schema of the recipe's section.
-        num_views: how many views a batch must have.
-        from_candidates: whether it learns from candidate sets (the recipe's `data.partial_labels`).
-        without_labels: whether it learns where the label of every image is -1.
-        epoch: how far training is, in epochs with fraction; set by the loop before each step.
-        progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
-        mixes_images: whether an image is of several classes at once, so that its gradient is of none of them.
     """
 
-    Config: ClassVar[type[ObjectiveConfig]]
-    num_views: ClassVar[int]
-    from_candidates: ClassVar[bool] = False
-    without_labels: ClassVar[bool] = False
-    epoch: float = 0.0
-    progress: float = 0.0
-    mixes_images: bool = False
+    Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
+    num_views: ClassVar[int]  # of an image in a batch
+    from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
+    without_labels: ClassVar[bool] = False  # whether it learns where the label of every image is -1
+    epoch: float = 0.0  # how far training is, with fraction; the loop sets it before each step
+    progress: float = 0.0  # the same as a share of the whole training; schedules read it
+    mixes_images: bool = False  # whether an image's gradient is of no one class
     ranks: Ranks = ALONE
     class_counts: Tensor
 

@@ -1,7 +1,5 @@
 """BCL: Balanced Softmax on one view, and on two others a supervised contrast in which classes count alike."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 import torch
@@ -51,11 +49,9 @@ class BCL(Objective):
     """A classifier learns from the first view, the encoder also from a contrast of the two others.
 
     The contrast's prototypes are the classifier's own rows, projected by a head of theirs, so that every
-    class is in every batch. All views go through the encoder in one batch, whose statistics BatchNorm takes.
-    The head sees all three, for BatchNorm's sake.
+    class is in every batch. All views go through encoder and head as one batch, for BatchNorm's sake.
 
-    Source: https://arxiv.org/abs/2207.09052; main.py and models/resnext.py in
-    https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
+    Source: https://arxiv.org/abs/2207.09052; https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
     """
 
     Config = BCLConfig
@@ -100,8 +96,8 @@ class BCL(Objective):
     def centers(self) -> Centers:
         """Return the linear classifier that the head amounts to.
 
-        Of a cosine head it has the directions, at its scale: the features' own norm, which it does not take
-        out, changes no order of classes. A class without images, never pushed away, is never predicted.
+        Of a cosine head it has the directions, at its scale: the features' own norm changes no order of
+        classes. A class without images, never pushed away, is never predicted.
         """
         weight = self.classifier.weight.detach()
         if isinstance(self.classifier, nn.Linear):

@@ -1,7 +1,5 @@
 """Supervised classification: the baseline of every long-tailed table, fine-tuning, linear evaluation."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -143,8 +141,8 @@ class ClassifyConfig(ObjectiveConfig):
 class Classify(Objective):
     """A linear classifier on the pooled features, trained together with the encoder or on a frozen one.
 
-    Fine-tuning is this objective with the recipe's `init:` pointing at a release. With a frozen encoder it is
-    linear evaluation as MoCo's authors do it (github.com/facebookresearch/moco, main_lincls.py).
+    With the recipe's `init:` it is fine-tuning, with a frozen encoder linear evaluation (MoCo's
+    main_lincls.py).
     """
 
     Config = ClassifyConfig
@@ -171,17 +169,10 @@ class Classify(Objective):
 
     @torch.no_grad()
     def start_from(self, centers: Centers) -> None:
-        """Make the head of learned centers.
-
-        Raises:
-            TrainingError: if their shape is not `[C, D_f]` of this data set and encoder.
-        """
-        (classes, features), expected = centers.weight.shape, self.classifier.weight.shape
-        if (classes, features) != tuple(expected):
-            raise TrainingError(
-                f"init.head: the release's centers are {classes} classes x {features} features, expected "
-                f'{expected[0]} x {expected[1]}; use "head: fresh" for other classes'
-            )
+        """Make the head of learned centers; `TrainingError` if they are not of this data and encoder."""
+        found, expected = (" x ".join(map(str, x.weight.shape)) for x in (centers, self.classifier))
+        if found != expected:
+            raise TrainingError(f'init.head: found centers {found}, expected {expected}, or "head: fresh"')
         self.classifier.weight.copy_(centers.weight)
         self.classifier.bias.copy_(centers.bias)
 
@@ -231,9 +222,8 @@ class Classify(Objective):
     def centers(self) -> Centers:
         """Return the linear classifier that the head amounts to.
 
-        Of a cosine head it has the directions, at LDAM's scale: the features' own norm, which it does not
-        take out, changes no order of classes. A loss that knows the class counts has never pushed away a
-        class without images; that class is never predicted.
+        Of a cosine head it has the directions, at LDAM's scale: the features' own norm changes no order of
+        classes. A loss that knows the class counts never pushes away a class without images: it is masked.
         """
         if isinstance(self.config.loss, LDAMLoss):
             weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)

@@ -1,7 +1,5 @@
 """The early margin loss on pairs of the batch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """MoCo v1 and v2, with the optional feature transformation and the losses of the temperature paper."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,8 +1,6 @@
 """MoCo v3: symmetric in-batch contrast between a predictor and a momentum encoder; no queue."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -10,17 +8,9 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import (
-    MomentumEncoder,
-    Scheduled,
-    Share,
-    Temperature,
-    TemperatureConfig,
-    freeze_patch_embedding,
-    projection_head,
-    set_sincos_positions,
-    value_at,
-)
+from zoo.modules import MomentumEncoder, Scheduled, Share, Temperature, TemperatureConfig, value_at
+from zoo.modules.heads import projection_head
+from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.objectives.momentum_contrast import normalize, other_views
 
@@ -70,22 +60,14 @@ class MoCoV3(Objective):
             set_sincos_positions(encoder)
         if config.freeze_patch_embedding:
             freeze_patch_embedding(encoder)
-        self.projector = projection_head(
-            feature_dim(encoder),
-            config.dim,
-            layers=config.projector_layers,
-            hidden=config.head_hidden,
-            batchnorm=True,
-            last_batchnorm=True,
-        )
+        width, dim, hidden = feature_dim(encoder), config.dim, config.head_hidden
+        layers, predictor_layers = config.projector_layers, config.predictor_layers
+        normed: dict[str, Any] = {"hidden": hidden, "batchnorm": True}
+        self.projector = projection_head(width, dim, layers=layers, last_batchnorm=True, **normed)
+        last = config.predictor_batchnorm
+        # no bias, as in https://github.com/facebookresearch/moco-v3, moco/builder.py
         self.predictor = projection_head(
-            config.dim,
-            config.dim,
-            layers=config.predictor_layers,
-            hidden=config.head_hidden,
-            batchnorm=True,
-            last_batchnorm=config.predictor_batchnorm,
-            last_bias=False,  # as in https://github.com/facebookresearch/moco-v3, moco/builder.py
+            dim, dim, layers=predictor_layers, last_batchnorm=last, last_bias=False, **normed
         )
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.projector))
         self.temperature = Temperature(config.tau)

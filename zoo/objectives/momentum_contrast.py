@@ -7,8 +7,6 @@ too, and the queue keeps the original keys. The paper's four sets of negatives a
 With labels, keys are mixed within their class alone, so that the label stays true.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 

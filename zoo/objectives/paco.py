@@ -3,8 +3,6 @@
 GPaCo has no key encoder: both views are anchors and get gradients.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """PiCO: learning from candidate sets, each with one true label among them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -37,12 +35,10 @@ class PiCOConfig(MomentumConfig):
 
 
 class _Carry(NamedTuple):
-    """What a step leaves for `update`: keys and queries `[B, D]`, classes `[B]`, distributions `[B, C]`."""
-
-    keys: Tensor
-    queries: Tensor
-    predicted: Tensor
-    targets: Tensor
+    keys: Tensor  # [B, D]
+    queries: Tensor  # [B, D]
+    predicted: Tensor  # classes [B]
+    targets: Tensor  # label distributions [B, C]
 
 
 class PiCO(MomentumObjective):
@@ -118,9 +114,9 @@ class PiCO(MomentumObjective):
     def facts(self, labels: Tensor) -> dict[str, float]:
         """Return how often the disambiguated label is the true one, where that is known, in percent."""
         found = {"target_confidence": round(self.targets.amax(dim=1).mean().item(), 4)}
-        if not bool((labels >= 0).any()):
-            return found
-        return {"disambiguation_accuracy": round(100 * _agreement(self.targets, labels).item(), 2), **found}
+        if bool((labels >= 0).any()):
+            found["disambiguation_accuracy"] = round(100 * _agreement(self.targets, labels).item(), 2)
+        return found
 
     def centers(self) -> Centers:
         """Return the classifier's rows, and the prototypes in the projection's space."""
@@ -136,9 +132,5 @@ def _agreement(targets: Tensor, labels: Tensor) -> Tensor:
 
 
 def _mean_where_known(values: Tensor, labels: Tensor) -> Tensor:
-    """Mean of the values `[N]` of images whose true label is known; NaN where there are none.
-
-    The truth is for counting alone, so that an image without it is trained on like any other.
-    """
-    known = labels >= 0
-    return (values * known).sum() / known.sum()
+    """Mean of the values `[N]` of images whose true label is known: it is for counting alone."""
+    return (values * (labels >= 0)).sum() / (labels >= 0).sum()

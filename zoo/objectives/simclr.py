@@ -1,7 +1,5 @@
 """SimCLR: InfoNCE whose negatives are the batch's other images."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

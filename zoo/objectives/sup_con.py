@@ -1,7 +1,5 @@
 """SupCon with MoCo's queue: supervised contrast without class centers."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import nn
