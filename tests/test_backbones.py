@@ -98,22 +98,6 @@ def test_cifar_resnet_gives_feature_maps(kind):
     assert maps.feature_info.reduction() == [1, 4]
 
 
-@pytest.mark.parametrize(
-    ("arch", "weight"), [("cifar_resnet20", "layer1.0.conv1.weight"), ("resnet18_cifar", "conv1.weight")]
-)
-def test_checkpointing_changes_no_gradient(arch, weight):
-    torch.manual_seed(0)
-    model = backbones.create(arch)
-    images = torch.randn(4, 3, 32, 32)
-    gradients = []
-    for enable in (False, True):
-        model.set_grad_checkpointing(enable)
-        model.zero_grad()
-        model(images).square().sum().backward()
-        gradients.append(model.get_parameter(weight).grad.clone())
-    torch.testing.assert_close(*gradients)
-
-
 # Known from https://github.com/kuangliu/pytorch-cifar, whose models have this form.
 SMALL_IMAGE_RESNETS = [("resnet18_cifar", "resnet18", 11_173_962), ("resnet50_cifar", "resnet50", 23_520_842)]
 
@@ -155,23 +139,6 @@ def test_small_image_resnets_give_feature_maps_of_the_reductions_they_say(arch, 
     assert [m.shape[1] for m in found] == maps.feature_info.channels()
     assert [32 // m.shape[2] for m in found] == maps.feature_info.reduction()
     assert maps.feature_info.reduction() == ([1, 1, 2, 4, 8] if stride == 32 else [1, 1, 2, 2, 2])
-
-
-@pytest.mark.parametrize(
-    ("arch", "size"),
-    [
-        ("cifar_resnet32", 32),
-        ("resnet18_cifar", 32),
-        ("resnet18", 64),
-        ("mobilenetv3_small_050", 64),
-        ("convnext_atto", 64),
-        ("vgg11", 64),
-    ],
-)
-def test_feature_dim_is_the_width_of_the_headless_output(arch, size):
-    model = backbones.create(arch).eval()
-    with torch.no_grad():
-        assert model(torch.randn(2, 3, size, size)).shape == (2, backbones.feature_dim(model))
 
 
 @pytest.mark.parametrize(

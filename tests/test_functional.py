@@ -75,18 +75,6 @@ def test_paco() -> None:
 SCORED = rows([0.9, 0.0], [0.5, 0.0], [0.1, 0.0], [-0.3, 0.0], [-0.7, 0.0])
 
 
-@pytest.mark.parametrize("squared", [False, True])
-def test_margin_gradient_is_finite_where_two_images_coincide(squared: bool) -> None:
-    a = torch.ones(1, 3, requires_grad=True)
-    loss = functional.margin_contrastive(
-        a, torch.ones(1, 3), torch.tensor([False]), margin=1.0, squared_margin=squared
-    )
-    assert loss.item() == 0.5
-    loss.backward()
-    assert a.grad is not None
-    assert (a.grad == 0).all()
-
-
 def test_extrapolation() -> None:
     q_hat, k_hat = functional.extrapolate(rows(EAST), rows(NORTH), 1.5)
     torch.testing.assert_close(q_hat, rows([1.5, -0.5]))
@@ -115,21 +103,6 @@ def test_ema_update() -> None:
     torch.testing.assert_close(teacher[1], torch.tensor(3.0))
     torch.testing.assert_close(student[0], torch.tensor([3.0, 2.0]))
     assert not functional.ema_update([torch.ones(1, requires_grad=True)], [torch.ones(1)], 0.5)
-
-
-def test_relative_penalty_by_hand() -> None:
-    q = torch.tensor([[1.0, 0.0]])
-    queue = torch.tensor(
-        [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [9.0, 9.0]]
-    )  # scores 1, 0, -1; the last slot is empty
-    valid = torch.tensor([True, True, True, False])
-    got = functional.relative_penalty(q @ queue.T, tau=0.5, valid=valid)
-    total = math.e**2 + 1 + math.e**-2
-    torch.testing.assert_close(got, torch.tensor([[math.e**2 / total, 1 / total, math.e**-2 / total, 0.0]]))
-    # it is how the loss's gradient is shared among the negatives
-    scores = (q @ queue[:3].T).requires_grad_()
-    torch.cat([torch.zeros(1, 1), scores / 0.5], dim=1).logsumexp(dim=1).backward()
-    torch.testing.assert_close(got[:, :3], scores.grad / scores.grad.sum())
 
 
 SAMPLES = (rows(EAST), rows(EAST), labels(0), rows(NORTH), labels(1))

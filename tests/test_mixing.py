@@ -110,14 +110,6 @@ def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_nothing_is_mixed_while_evaluating() -> None:
-    images, labels = pictures(8)
-    mixing, plain = objective("cross_entropy", 0.0, config("elem")), objective("cross_entropy", 0.0, None)
-    batch = Batch((images,), labels, torch.arange(8))
-    assert torch.equal(mixing.eval()(batch).loss, plain.eval()(batch).loss)
-    assert not torch.equal(mixing.train()(batch).loss, plain.train()(batch).loss)
-
-
 def test_a_mixing_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     r = recipe("classify", MIX.format(0.8, 1.0, 1.0, "elem"))
     undisturbed = run(r, tmp_path / "a")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 from tests import reference
-from tests.objective_helpers import CANDIDATES, LABELS, batch, build, step
+from tests.objective_helpers import batch, build, step
 from zoo.objectives.pico import PiCO
 
 
@@ -120,13 +119,3 @@ def test_true_labels_are_counted_but_never_learned_from() -> None:
         step(other, data._replace(labels=(data.labels + 1) % 3))
     for key, value in one.state_dict().items():
         assert torch.equal(value, other.state_dict()[key]), key
-
-
-def test_disambiguation_accuracy_counts_ties_as_a_share() -> None:
-    objective = build("pico")
-    start = objective.facts(LABELS)["disambiguation_accuracy"]
-    assert start == pytest.approx(100 * (1 / CANDIDATES.sum(1)).mean().item(), abs=0.006)
-    objective.targets.copy_(F.one_hot(LABELS, 3))
-    assert objective.facts(LABELS)["disambiguation_accuracy"] == pytest.approx(100)
-    objective.targets.copy_(F.one_hot((LABELS + 1) % 3, 3))
-    assert objective.facts(LABELS)["disambiguation_accuracy"] == 0

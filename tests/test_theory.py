@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.optimize import minimize_scalar
-from scipy.special import i0e
 from torch import Tensor
 
 from zoo import functional
@@ -103,17 +102,6 @@ def test_large_tau_weighs_every_negative_alike() -> None:
 
 
 # ---- FT: arXiv 2108.02982 ---------------------------------------------------------------------------------
-
-
-def test_extrapolation_lowers_the_positive_score_by_the_stated_amount() -> None:
-    """q^.k^ = 2 l (1 - l) (1 - s) + s for unit rows, for every l; below s where l > 1, above where l < 1."""
-    q, k = unit(16, 8, 0), unit(16, 8, 1)
-    s = (q * k).sum(1)
-    for lam in (0.3, 1.0, 1.2, 1.5, 2.0):
-        q_hat, k_hat = functional.extrapolate(q, k, lam)
-        s_hat = (q_hat * k_hat).sum(1)
-        torch.testing.assert_close(s_hat, 2 * lam * (1 - lam) * (1 - s) + s)
-        assert (s_hat < s).all() if lam > 1 else (s_hat >= s - 1e-12).all()
 
 
 # ---- PaCo: arXiv 2107.12028 -------------------------------------------------------------------------------
@@ -265,12 +253,3 @@ def test_diagnostics_of_known_configurations() -> None:
     assert functional.tolerance(corners, torch.zeros(5)).item() == pytest.approx(-1 / 4)
     assert functional.uniformity(corners).item() == pytest.approx(-4 * (1 + 1 / 4))
     assert functional.tolerance(corners, torch.arange(5)).isnan()  # no pair of one class
-
-
-def test_uniformity_of_uniform_points_is_the_integral() -> None:
-    """log E e^{-t |x - y|^2}, E over the sphere: e^-4 I0(4) on a circle, e^-4 sinh(4)/4 on S^2 (t = 2)."""
-    angle = torch.arange(2000, dtype=torch.float64) * (2 * math.pi / 2000)
-    circle = torch.stack([angle.cos(), angle.sin()], dim=1)
-    assert functional.uniformity(circle).item() == pytest.approx(math.log(i0e(4)), abs=3e-3)
-    sphere = unit(3000, 3, 0)
-    assert functional.uniformity(sphere).item() == pytest.approx(math.log(math.sinh(4) / 4) - 4, abs=0.02)

@@ -188,9 +188,7 @@ def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: flo
     return F.normalize(moved, dim=1)
 
 
-def disambiguate(
-    targets: Tensor, prototype_scores: Tensor, candidates: Tensor, momentum: float | Tensor
-) -> Tensor:
+def disambiguate(targets: Tensor, prototype_scores: Tensor, candidates: Tensor, momentum: float) -> Tensor:
     """Return label distributions `[N, C]` moved toward the candidate whose prototype is nearest.
 
     s <- momentum s + (1 - momentum) onehot(argmax_{c in Y} q.mu_c), with the scores q.mu_c `[N, C]` and the
