@@ -96,37 +96,21 @@ class ParametricContrast(QueueObjective):
         self.learned = LearnedCenters(encoder, config, info)
 
     def contrast_with_centers(self, batch: Batch, pairs: Pairs, *features: Tensor) -> Output:
-        """Return the loss of a view's anchors, or the mean over both views'.
+        """Return the loss of the first view's anchors, or of both views' where `features` are of both.
 
-        Args:
-            batch: this rank's images.
-            pairs: samples G(x) of both views, and the queue.
-            features: pooled features `[B, D_f]` of the first view, and of the second if it has anchors.
+        The pairs are samples G(x) of both views, and the queue; features are pooled, `[B, D_f]`.
         """
-        config, labels, learned = self.config, batch.labels, self.learned
+        labels, learned = batch.labels, self.learned
         q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
         others = from_others(self.ranks, q, k, labels)
         tau = learned.temperature(self.progress)
         logits = [learned(x) for x in features]  # c . F(x)
+        names = ("alpha", "beta", "gamma", "center_tau", "reduction", "label_smoothing")
+        settings = {name: getattr(self.config, name) for name in names}
 
         def loss(q: Tensor, k: Tensor, logits: Tensor) -> Tensor:
-            return functional.paco(
-                q,
-                k,
-                labels,
-                queue,
-                queue_labels,
-                logits,
-                learned.log_prior,
-                alpha=config.alpha,
-                tau=tau,
-                beta=config.beta,
-                gamma=config.gamma,
-                center_tau=config.center_tau,
-                reduction=config.reduction,
-                label_smoothing=config.label_smoothing,
-                others=others,
-            )
+            given = (q, k, labels, queue, queue_labels, logits, learned.log_prior)
+            return functional.paco(*given, tau=tau, others=others, **settings)
 
         total = loss(q, k, logits[0])
         if len(logits) == 2:  # A(i) is the same set for both views' anchors

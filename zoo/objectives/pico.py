@@ -68,7 +68,7 @@ class PiCO(MomentumObjective):
 
     def forward(self, batch: Batch) -> Output:
         """Classify the weak view against its targets, and contrast both views."""
-        assert batch.candidates is not None  # the data were opened with the candidates of `info`
+        assert batch.candidates is not None
         config, warmed_up = self.config, self.epoch >= self.config.prototype_start
         features, pairs = self.encode(batch.views)
         logits = full_logits(self.classifier, features)
