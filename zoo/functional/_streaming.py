@@ -36,7 +36,6 @@ def log_sum_exp(q: Tensor, keys: Tensor, *, usable: Tensor | None = None, itself
 
     Returns:
         `[N]`; -inf, with gradient zero, where no key counts.
-
     Source: the online softmax of https://arxiv.org/abs/1805.02867; as attention,
     https://arxiv.org/abs/2205.14135.
     """

@@ -18,7 +18,6 @@ def info_nce(
     """InfoNCE of queries `[N, D]` and keys `[N, D]` against a queue of negatives `[K, D]`; `[]`.
 
     L = -log exp(q.k/tau) / (exp(q.k/tau) + sum_z exp(q.z/tau)); the positive is in the denominator once.
-
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, equation 1.
     """
     check_positive(tau=tau)
@@ -57,7 +56,6 @@ def simple_contrastive(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, valid: Tensor | None = None
 ) -> Tensor:
     """The simple loss -s_ii + weight * sum_j s_ij: every negative is pushed alike; shapes as `info_nce`.
-
     Source: Wang and Liu 2021, https://arxiv.org/abs/2012.09740, section 3.
     """
     q, k, queue = to_same_precision(q, k, queue)
@@ -144,7 +142,6 @@ def margin_contrastive(
 
     `a` and `b` are the rows of each pair `[N, D]`; `same` `[N]` says whether they are of one class, bool or 0
     and 1 (the paper's y is the opposite). `squared_margin`: repel with max(0, margin - d^2) / 2 instead.
-
     Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
     check_positive(margin=margin)

@@ -14,7 +14,6 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
     """Log of the mean Gaussian potential of pairs of unit rows `[N, D]`, log E exp(-t |x - y|^2); `[]`.
 
     Lower is more uniform, between -4 t and 0; NaN for fewer than two rows, which are no pair.
-
     Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
     """
     z = to_float32(z)
@@ -26,7 +25,6 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
 
 def alignment(a: Tensor, b: Tensor) -> Tensor:
     """Mean squared distance of positive pairs, E |a - b|^2, for rows `[N, D]`; `[]`.
-
     Source: https://arxiv.org/abs/2005.10242.
     """
     return (to_float32(a) - to_float32(b)).square().sum(dim=1).mean()
@@ -37,7 +35,6 @@ def relative_penalty(scores: Tensor, *, tau: float | Tensor, valid: Tensor | Non
 
     r_ij = exp(s_ij/tau) / sum_k exp(s_ik/tau): uniform for large tau, on the hardest negative for small tau.
     Scores `[N, K]` that are not `valid` (broadcast to them) have share 0.
-
     Source: https://arxiv.org/abs/2012.09740, section 3.2.
     """
     check_positive(tau=tau)
@@ -51,7 +48,6 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     """Mean similarity E f(x).f(y) over pairs x != y of one class, for unit rows `[N, D]`; `[]`.
 
     Rows of a negative label, which is unknown, are in no pair; NaN where there is none.
-
     Source: https://arxiv.org/abs/2012.09740, equation 9.
     """
     z = to_float32(z)
@@ -64,19 +60,12 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
 
 
 class Probabilities(NamedTuple):
-    """The mass that a loss's softmax puts on some anchors' positives; each `[n]`.
+    """The mass that a loss's softmax puts on some anchors' positives; each `[n]`."""
 
-    Attributes:
-        p_sup: of all class centers together (the paper's P_sup); 0 without centers.
-        center: of the anchor's own center; 0 without centers.
-        pair: of one positive sample, the mean over them; NaN where there is none.
-        positives: how many samples these are, |P(i)|.
-    """
-
-    p_sup: Tensor
-    center: Tensor
-    pair: Tensor
-    positives: Tensor
+    p_sup: Tensor  # of all class centers together (the paper's P_sup); 0 without centers
+    center: Tensor  # of the anchor's own center; 0 without centers
+    pair: Tensor  # of one positive sample, the mean over them; NaN where there is none
+    positives: Tensor  # how many samples these are, |P(i)|
 
 
 @torch.no_grad()
@@ -99,7 +88,6 @@ def contrast_probabilities(
     those of samples to (1 - P_sup) / gamma. `centers` are log psi(c), the logits with prior and temperature
     `[N, C]`; None for `sup_con`. Images without a label are contrasts, and have no positives. All other
     arguments are those of the loss.
-
     Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, section 3.
     """
     check_positive(tau=tau)

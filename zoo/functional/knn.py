@@ -39,7 +39,6 @@ def knn_predict(
     Raises:
         DataError: for features that are not finite, of unequal dimension, or labels outside `[0, C)`.
         ZooError: for `k`, `tau` or `chunk` that is not positive.
-
     Source: InstDisc, Wu et al. 2018, section 3.4, with k = 200 and tau = 0.07.
     """
     for name, value in (("k", k), ("tau", tau), ("chunk", chunk)):

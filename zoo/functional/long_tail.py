@@ -54,7 +54,6 @@ def balanced_softmax(
 
     L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)) of logits z `[N, C]` and counts n `[C]`;
     `labels` are classes `[N]`, whose t_i has a 1 at the label, or distributions over classes t `[N, C]`.
-
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
     return logit_adjusted(logits, labels, class_counts, label_smoothing=label_smoothing)
@@ -85,7 +84,6 @@ def ldam(
     The margin of a class of n images is proportional to n^(-1/4), `max_margin` for the rarest class. A class
     without images has none. `cosines` are between unit features and unit class weights `[N, C]`; `weight`, of
     each class `[C]`, enters as torch's own cross-entropy has it.
-
     Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3; the scale: kaidic/LDAM-DRW.
     """
     check_range(0, max_margin=max_margin)
@@ -105,7 +103,6 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
 
     The effective number of n images is (1 - beta^n) / (1 - beta): 1 for beta = 0, n as beta comes near 1. A
     class without images has weight 0, and the weights of the others sum to their number.
-
     Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1; normalised as kaidic/LDAM-DRW.
     """
     if not 0 <= beta < 1:

@@ -69,7 +69,6 @@ def sup_con(
     Rows of `q` `[N, D]` are contrasts for each other too, with gradient. Both views of an image with the
     label -1, unknown, are contrasts and nobody's positives, each other's neither. The loss is the mean over
     the labelled anchors `[]`; 0 where there are none.
-
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, equation 2.
     """
     check_positive(tau=tau)
@@ -110,7 +109,6 @@ def paco(
       does, "sum" is the paper's equation.
     - `label_smoothing`: share of beta that the own center gives to the C - 1 others, equally. (Not torch's
       smoothing, which leaves the own class a part of that share.)
-
     Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; more arguments are of
     https://github.com/dvlab-research/Parametric-Contrastive-Learning (GPaCo/LT/losses.py).
     """
@@ -145,7 +143,6 @@ def balanced_contrast(
     2N anchors z = a then b `[N, D]`, where A_j(i) is all of class j but the anchor itself: both views of its
     images, and its row of `prototypes` `[C, D]` (class-complement: every class is in every batch). The
     denominator takes each class's mean instead of its sum (class-averaging). No label `[N]` is negative.
-
     Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; FlamieZhu/Balanced-Contrastive-Learning.
     """
     check_positive(tau=tau)
@@ -173,7 +170,6 @@ def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: flo
     mu_c <- momentum mu_c + (1 - momentum) q_i for each row i of class c in turn, then mu_c <- mu_c / |mu_c|
     once at the end, as the authors' code does. A class that has no prototype yet (zeros) gets one from its
     first rows; one without rows stays.
-
     Source: Wang et al. 2022 (PiCO), https://arxiv.org/abs/2201.08984, equation 6.
     """
     # not torch's one_hot, which waits for the device to check the labels
@@ -193,7 +189,6 @@ def disambiguate(targets: Tensor, prototype_scores: Tensor, candidates: Tensor, 
 
     s <- momentum s + (1 - momentum) onehot(argmax_{c in Y} q.mu_c), with the scores q.mu_c `[N, C]` and the
     possible classes Y `[N, C]`, bool, at least one a row.
-
     Source: https://arxiv.org/abs/2201.08984, equation 4.
     """
     nearest = prototype_scores.masked_fill(~candidates, -torch.inf).argmax(dim=1, keepdim=True)
@@ -205,7 +200,6 @@ def distillation(logits: Tensor, teacher_logits: Tensor, *, tau: float) -> Tenso
 
     s = softmax(z / tau) for the student's logits z `[N, C]`, p = mean_t softmax(v_t / tau) for those of T
     teachers v `[T, N, C]`. The factor undoes that the gradient in z shrinks with 1 / tau^2.
-
     Source: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, sections 1 and 2.
     """
     check_positive(tau=tau)

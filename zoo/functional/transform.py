@@ -22,7 +22,6 @@ def sample_beta(
     """Draw float32 from the symmetric Beta(alpha, alpha), alpha > 1/2, in closed form from two uniforms.
 
     X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V), exact. The generator is on the same device.
-
     Source: Ulrich 1984, as in Devroye 1996, "Random variate generation in one line of code".
     """
     if not alpha > 0.5:
@@ -44,11 +43,9 @@ def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tens
 
     For unit rows and one lam per pair, q^.k^ = 2 lam (1 - lam) (1 - q.k) + q.k <= q.k: a harder positive. lam
     is a number, one for each pair `[N]`, or what broadcasts to `[N, D]`. Nothing is renormalised.
-
     Source: https://arxiv.org/abs/2108.02982, equations 3 to 5.
     """
-    if isinstance(lam, Tensor):
-        lam = _by_row(lam, len(q))
+    lam = _by_row(lam, len(q)) if isinstance(lam, Tensor) else lam
     return lam * q + (1 - lam) * k, lam * k + (1 - lam) * q
 
 
@@ -57,7 +54,6 @@ def interpolate(queue: Tensor, lam: Tensor | float, perm: Tensor) -> Tensor:
 
     `lam` in [0, 1] is a number, one for each row `[K]`, or what broadcasts to `[K, D]`; `perm` `[K]` a
     permutation of the rows.
-
     Source: https://arxiv.org/abs/2108.02982, equation 6.
     """
     lam = torch.as_tensor(lam, dtype=queue.dtype, device=queue.device)
@@ -90,7 +86,6 @@ def permute_within_classes(labels: Tensor, *, generator: torch.Generator | None 
 @torch.no_grad()
 def ema_update(teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float) -> None:
     """Move the teacher's tensors toward the student's, in place: t <- momentum t + (1 - momentum) s.
-
     Source: https://arxiv.org/abs/1911.05722, equation 2.
     """
     if teacher_tensors:
