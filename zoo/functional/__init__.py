@@ -17,54 +17,18 @@ Losses are means over the anchors `[]`, computed in float32 or better whatever t
 and differentiable in every floating-point argument. `ArgumentError` names an argument that is out of range.
 """
 
+# ruff: noqa: F401
 # isort: skip_file
-from zoo.functional.contrastive import (
-    hard_contrastive as hard_contrastive,
-    hard_simple as hard_simple,
-    in_batch_info_nce as in_batch_info_nce,
-    info_nce as info_nce,
-    margin_contrastive as margin_contrastive,
-    simple_contrastive as simple_contrastive,
-)
-from zoo.functional.diagnostics import (
-    Probabilities as Probabilities,
-    alignment as alignment,
-    contrast_probabilities as contrast_probabilities,
-    paco_optimum as paco_optimum,
-    relative_penalty as relative_penalty,
-    tolerance as tolerance,
-    uniformity as uniformity,
-)
-from zoo.functional.knn import KnnPrediction as KnnPrediction, knn_predict as knn_predict
-from zoo.functional.long_tail import (
-    FEW_BELOW as FEW_BELOW,
-    LOWEST_LOGIT as LOWEST_LOGIT,
-    MANY_ABOVE as MANY_ABOVE,
-    balanced_softmax as balanced_softmax,
-    class_balanced_weights as class_balanced_weights,
-    class_means as class_means,
-    frequency_groups as frequency_groups,
-    ldam as ldam,
-    log_prior as log_prior,
-    logit_adjusted as logit_adjusted,
-    mask_classes as mask_classes,
-    nearest_center as nearest_center,
-    post_hoc_adjusted as post_hoc_adjusted,
-    tau_normalize as tau_normalize,
-)
-from zoo.functional.supervised import (
-    balanced_contrast as balanced_contrast,
-    disambiguate as disambiguate,
-    distillation as distillation,
-    move_prototypes as move_prototypes,
-    paco as paco,
-    sup_con as sup_con,
-)
-from zoo.functional.transform import (
-    ema_update as ema_update,
-    extrapolate as extrapolate,
-    interpolate as interpolate,
-    permute_filled as permute_filled,
-    permute_within_classes as permute_within_classes,
-    sample_beta as sample_beta,
-)
+from zoo.functional.contrastive import hard_contrastive, hard_simple, in_batch_info_nce, info_nce
+from zoo.functional.contrastive import margin_contrastive, simple_contrastive
+from zoo.functional.diagnostics import Probabilities, alignment, contrast_probabilities, paco_optimum
+from zoo.functional.diagnostics import relative_penalty, tolerance, uniformity
+from zoo.functional.knn import KnnPrediction, knn_predict
+from zoo.functional.long_tail import FEW_BELOW, LOWEST_LOGIT, MANY_ABOVE, balanced_softmax
+from zoo.functional.long_tail import class_balanced_weights, class_means, frequency_groups, ldam, log_prior
+from zoo.functional.long_tail import logit_adjusted, mask_classes, nearest_center, post_hoc_adjusted
+from zoo.functional.long_tail import tau_normalize
+from zoo.functional.supervised import balanced_contrast, disambiguate, distillation, move_prototypes
+from zoo.functional.supervised import paco, sup_con
+from zoo.functional.transform import ema_update, extrapolate, interpolate, permute_filled
+from zoo.functional.transform import permute_within_classes, sample_beta

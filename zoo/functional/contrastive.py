@@ -1,7 +1,5 @@
 """Losses that contrast instances: no labels, or only whether two images are of one class."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -73,14 +71,7 @@ def hard_contrastive(
     Other arguments as `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
     check_positive(tau=tau)
-
-    def loss(positive: Tensor, negative: Tensor, hardest: Tensor) -> Tensor:
-        # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
-        negative = (negative / tau).masked_fill(~hardest, -torch.inf)
-        positive = positive / tau
-        return torch.cat([positive[:, None], negative], dim=1).logsumexp(dim=1) - positive
-
-    return _over_hardest(q, k, queue, valid, keep, loss)
+    return _over_hardest(q, k, queue, valid, keep, tau=tau)
 
 
 def hard_simple(
@@ -90,11 +81,7 @@ def hard_simple(
 
     Other arguments as `simple_contrastive`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
-
-    def loss(positive: Tensor, negative: Tensor, hardest: Tensor) -> Tensor:
-        return weight * torch.where(hardest, negative, 0).sum(dim=1) - positive
-
-    return _over_hardest(q, k, queue, valid, keep, loss)
+    return _over_hardest(q, k, queue, valid, keep, weight=weight)
 
 
 def _over_hardest(
@@ -103,11 +90,13 @@ def _over_hardest(
     queue: Tensor,
     valid: Tensor | None,
     keep: float,
-    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+    *,
+    tau: float | Tensor = 1.0,
+    weight: float | None = None,
 ) -> Tensor:
-    """Mean of `loss(positive [n], negative [n, K], mask of the hardest [n, K])` over blocks of anchors.
+    """Return InfoNCE over the hardest negatives, or the simple loss where a weight is given.
 
-    Every anchor needs its own K scores: backward computes those of a block again.
+    Every anchor needs its own K scores: they go in blocks, whose scores backward computes again.
     """
     if not 0 < keep <= 1:
         raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
@@ -122,8 +111,14 @@ def _over_hardest(
         # not matter: the upper of them is the least that reaches it
         ordered = scores.sort(dim=1).values  # NaN sorts last
         position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
-        least = ordered.gather(1, position.expand(len(scores), min(1, len(queue))))
-        return loss((q * k).sum(dim=1), negative, usable & (scores >= least))
+        hardest = usable & (scores >= ordered.gather(1, position.expand(len(scores), min(1, len(queue)))))
+        positive = (q * k).sum(dim=1)
+        if weight is not None:
+            return weight * torch.where(hardest, negative, 0).sum(dim=1) - positive
+        # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
+        negative = (negative / tau).masked_fill(~hardest, -torch.inf)
+        positive = positive / tau
+        return torch.cat([positive[:, None], negative], dim=1).logsumexp(dim=1) - positive
 
     # a few rows at least even of the longest queue: sorting takes longer than the cache would save
     losses = [
