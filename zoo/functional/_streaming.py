@@ -25,17 +25,11 @@ def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
 def log_sum_exp(q: Tensor, keys: Tensor, *, usable: Tensor | None = None, itself: bool = False) -> Tensor:
     """Return log sum_j exp(q_i . z_j) of every anchor without ever holding the scores `[N, K]`.
 
-    Differentiable once in `q` and `keys`; the backward pass recomputes scores only where the keys need a
-    gradient. Scale `q` by 1 / tau before: tau then gets its gradient through `q`.
-
-    Args:
-        q: anchors `[N, D]`, already divided by the temperature.
-        keys: `[K, D]`, of the same precision.
-        usable: which keys count `[K]`, bool; all when None. The others must be finite.
-        itself: the keys are the anchors' own rows: leave pair (i, i) out.
-
-    Returns:
-        `[N]`; -inf, with gradient zero, where no key counts.
+    Anchors `[N, D]` come divided by the temperature, which gets its gradient through them, and keys `[K, D]`
+    in the same precision. `usable` `[K]`, bool, says which keys count (the others must be finite too); with
+    `itself` the keys are the anchors' own rows, and pair (i, i) is left out. The result `[N]` is -inf, with
+    gradient zero, where no key counts. Differentiable once; the backward pass recomputes scores only where
+    the keys need a gradient.
     Source: the online softmax of https://arxiv.org/abs/1805.02867; as attention,
     https://arxiv.org/abs/2205.14135.
     """

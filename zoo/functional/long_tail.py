@@ -101,8 +101,8 @@ def ldam(
 def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
     """Return a weight for each class `[C]`, the inverse of its effective number of images.
 
-    The effective number of n images is (1 - beta^n) / (1 - beta): 1 for beta = 0, n as beta comes near 1. A
-    class without images has weight 0, and the weights of the others sum to their number.
+    That of n images is (1 - beta^n) / (1 - beta). A class without images has weight 0, and the weights of the
+    others sum to their number.
     Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1; normalised as kaidic/LDAM-DRW.
     """
     if not 0 <= beta < 1:
