@@ -162,6 +162,19 @@ def test_create_explains_what_an_architecture_refuses(arch, model_args, message)
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("arch", "size", "hint"),
+    [
+        ("vit_tiny_patch16_224", 32, "img_size=32 and a smaller patch_size"),
+        ("vgg11", 16, "output_stride=8"),
+        ("inception_v3", 32, "larger images"),
+    ],
+)
+def test_check_input_says_which_argument_helps(arch, size, hint):
+    with pytest.raises(ZooError, match=f"{arch} takes no {size} x {size} images: .*{hint}"):
+        backbones.check_input(backbones.create(arch), size)
+
+
 def test_check_input_leaves_no_trace():
     model = backbones.create("cifar_resnet20", drop_rate=0.5).train()
     model.layer1.eval()

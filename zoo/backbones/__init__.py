@@ -85,7 +85,7 @@ def check_input(model: nn.Module, size: int) -> Any:
     number generators change, and every module's mode is restored.
 
     Raises:
-        ZooError: naming the architecture, the size and the model's own reason.
+        ZooError: naming the architecture, the size, the model's own reason and the argument that helps.
     """
     like = next(model.parameters(), torch.empty(0))
     cuda = [like.device] if like.device.type == "cuda" else []
@@ -93,7 +93,25 @@ def check_input(model: nn.Module, size: int) -> Any:
         with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=cuda):
             return model(torch.zeros(2, 3, size, size, device=like.device, dtype=like.dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
-        raise ZooError(f"{name_of(model)} takes no {size} x {size} images: {first_line(error)}") from error
+        name, channels = name_of(model), re.search(r"to have (\d+) channels, but got 3 channels", str(error))
+        if channels:
+            found = f"an input of {channels[1]} channel{'s' * (channels[1] != '1')}"
+            raise ZooError(f"{name}: found {found}, expected 3: red, green, blue") from error
+        reason = f"{first_line(error).rstrip('.')}.{_size_hint(model, size)}"
+        raise ZooError(f"{name} takes no {size} x {size} images: {reason}") from error
+
+
+def _size_hint(model: nn.Module, size: int) -> str:
+    if name_of(model) == type(model).__name__:  # a module of somebody's own may take one size alone
+        return " Say which size it takes: preprocess=dict(input_size=..., ...)"
+    helpful = {
+        "img_size": f"img_size={size}",
+        "patch_size": "a smaller patch_size",
+        "output_stride": "output_stride=8",
+    }
+    valid = inspect.signature(type(model)).parameters
+    known = [text for argument, text in helpful.items() if argument in valid]
+    return f" Set {' and '.join(known)} in the model's arguments" if known else " Use larger images"
 
 
 def name_of(model: nn.Module) -> str:
