@@ -34,11 +34,6 @@ class DataInfo(NamedTuple):
     candidates: Tensor | None = None  # classes that are possible for each image [N, C], bool
     teachers: tuple[Teacher, ...] = ()  # classifiers of these classes that the recipe names, in its order
 
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return len(self.class_counts)
-
 
 class Output(NamedTuple):
     """What one forward pass gives: the loss to minimise, and detached scalars to record.

@@ -50,7 +50,6 @@ class BCL(Objective):
 
     The contrast's prototypes are the classifier's own rows, projected by a head of theirs, so that every
     class is in every batch. All views go through encoder and head as one batch, for BatchNorm's sake.
-
     Source: https://arxiv.org/abs/2207.09052; https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
     """
 
@@ -60,7 +59,7 @@ class BCL(Objective):
     def __init__(self, config: BCLConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         classifier = nn.Linear if config.head == "linear" else CosineClassifier
-        self.classifier = classifier(feature_dim(encoder), info.num_classes)
+        self.classifier = classifier(feature_dim(encoder), len(info.class_counts))
         self.head = projection(encoder, config)
         # all of its rows, one per class, are there at every step: there is nothing to keep for evaluation
         self.prototype_head = projection(encoder, config, running_statistics=False)

@@ -151,7 +151,7 @@ class Classify(Objective):
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         heads = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}
-        self.classifier: Any = heads[config.head](feature_dim(encoder), info.num_classes)
+        self.classifier: Any = heads[config.head](feature_dim(encoder), len(info.class_counts))
         if config.head_std is not None:
             nn.init.normal_(self.classifier.weight, std=config.head_std)
             nn.init.zeros_(self.classifier.bias)
@@ -240,12 +240,9 @@ class Classify(Objective):
 def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Mix image i of the batch with image B - 1 - i, and so their labels, as `timm.data.Mixup` does.
 
-    timm draws from NumPy's global generator; its seed follows from torch's CPU generator, which the training
-    seeds by (seed, step, rank). Each rank, and each of `training.accumulate`'s parts, mixes its own rows. In
-    an odd batch the middle image has no partner and stays.
-
-    Returns:
-        New images `[B, 3, H, W]`, and distributions over classes `[B, C]`, float32, for labels `[B]`.
+    Returns new images `[B, 3, H, W]`, and distributions over classes `[B, C]` for labels `[B]`. In an odd
+    batch the middle image has no partner and stays. timm draws from NumPy's global generator, seeded here by
+    torch's CPU generator, which the training seeds by (seed, step, rank).
     """
     mixup = Mixup(
         mixup_alpha=config.mixup,

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo import functional
 from zoo.functional.checks import to_float32
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, normalize, projection
+from zoo.objectives.base import Batch, Output
+from zoo.objectives.momentum_contrast import ContrastiveObjective, ProjectionConfig, normalize
 
 
 class MarginConfig(ProjectionConfig):
@@ -26,22 +26,15 @@ class MarginConfig(ProjectionConfig):
     """Compare the margin with the squared distance instead of the distance."""
 
 
-class Margin(Objective):
+class Margin(ContrastiveObjective):
     """Hadsell's loss on all pairs of the batch's 2B views.
 
     By class, pairs with an image of unknown class (-1) are left out: whether they are to attract or to repel
-    is not known. (SupCon keeps such images as contrasts, which few of one's own class among many can be; here
-    a pair that repels though it is of one class would count like any other.)
-
+    is not known.
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality reduction by learning an invariant mapping".
     """
 
     Config = MarginConfig
-    num_views = 2
-
-    def __init__(self, config: MarginConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.head = projection(encoder, config)
 
     @classmethod
     def learns_without_labels(cls, config: MarginConfig) -> bool:

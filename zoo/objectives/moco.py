@@ -3,12 +3,12 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo import functional
 from zoo.config import Config, named_by
-from zoo.modules import Temperature, TemperatureConfig
-from zoo.objectives.base import Batch, DataInfo, Output
+from zoo.modules import TemperatureConfig
+from zoo.objectives.base import Batch, Output
 from zoo.objectives.momentum_contrast import MomentumConfig, MomentumObjective, held
 
 Keep = Annotated[float, Field(gt=0, le=1)]
@@ -48,10 +48,7 @@ class HardSimple(Config):
 
 
 class MoCoConfig(MomentumConfig):
-    """Momentum contrast.
-
-    Defaults are v2's: two head layers, tau 0.2 (with blur among the views and a cosine schedule). v1: one
-    head layer, tau 0.07.
+    """Momentum contrast; defaults are v2's: two head layers, tau 0.2. v1: one head layer, tau 0.07.
 
     The papers' heads have no BatchNorm, but short schedules need it: without, the projections of a ReLU
     network all point one way at first, and leaving that takes thousands of steps.
@@ -76,17 +73,12 @@ class MoCoConfig(MomentumConfig):
 
 class MoCo(MomentumObjective):
     """Instance discrimination against a queue of momentum-encoded keys.
-
     Source: https://arxiv.org/abs/1911.05722 (v1), https://arxiv.org/abs/2003.04297 (v2); the other losses
     https://arxiv.org/abs/2012.09740.
     """
 
     Config = MoCoConfig
     without_labels = True
-
-    def __init__(self, config: MoCoConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.temperature = None if config.tau is None else Temperature(config.tau)
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""

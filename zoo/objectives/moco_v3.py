@@ -46,7 +46,6 @@ class MoCoV3(Objective):
 
     The loss of one direction is 2 tau CE; the factor keeps the gradient's size about the same for any tau,
     and is held constant where tau is learned.
-
     Source: https://arxiv.org/abs/2104.02057, algorithm 1.
     """
 

@@ -19,7 +19,7 @@ from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.functional.checks import to_float32
-from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, value_at
+from zoo.modules import KeyQueue, MomentumEncoder, Share, Temperature, projection_head, value_at
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.ranks import ALONE, Ranks
 
@@ -163,14 +163,23 @@ def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks
     return Pairs(q, k, queue, labels, valid)
 
 
-class QueueObjective(Objective):
-    """An objective whose negatives are a queue of earlier keys."""
+class ContrastiveObjective(Objective):
+    """An objective that compares two views by their projections, at a temperature if the recipe has one."""
 
     num_views = 2
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         self.head = projection(encoder, config)
+        tau = getattr(config, "tau", None)
+        self.temperature: Any = None if tau is None else Temperature(tau)
+
+
+class QueueObjective(ContrastiveObjective):
+    """An objective whose negatives are a queue of earlier keys."""
+
+    def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
         self.queue = KeyQueue(config.queue_size, config.dim)
 
     def pair(self, q: Tensor, k: Tensor) -> Pairs:
@@ -192,7 +201,6 @@ class QueueObjective(Objective):
 
 class MomentumObjective(QueueObjective):
     """An objective whose keys a slowly moving key encoder makes.
-
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
     """
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import LOWEST_TAU, Centers, Temperature, TemperatureConfig, full_logits
+from zoo.modules import LOWEST_TAU, Centers, TemperatureConfig, full_logits
 from zoo.objectives.base import Batch, DataInfo, Output, train_accuracy
 from zoo.objectives.momentum_contrast import (
     MomentumConfig,
@@ -78,8 +78,7 @@ class LearnedCenters(nn.Module):
 
     def __init__(self, encoder: nn.Module, config: CenterConfig, info: DataInfo) -> None:
         super().__init__()
-        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
-        self.temperature = Temperature(config.tau)
+        self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
         prior = functional.log_prior(info.class_counts)
         self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
 
@@ -103,7 +102,7 @@ class ParametricContrast(QueueObjective):
         labels, learned = batch.labels, self.learned
         q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
         others = from_others(self.ranks, q, k, labels)
-        tau = learned.temperature(self.progress)
+        tau = self.temperature(self.progress)
         logits = [learned(x) for x in features]  # c . F(x)
         names = ("alpha", "beta", "gamma", "center_tau", "reduction", "label_smoothing")
         settings = {name: getattr(self.config, name) for name in names}
@@ -116,7 +115,7 @@ class ParametricContrast(QueueObjective):
         if len(logits) == 2:  # A(i) is the same set for both views' anchors
             total = 0.5 * (total + loss(k, q, logits[1]))
         metrics = {"train_accuracy": train_accuracy(logits[0], labels)}
-        metrics |= learned.temperature.metrics(tau, total.device)
+        metrics |= self.temperature.metrics(tau, total.device)
         more = held(pairs, after_ft, classes=labels, others=others, tau=tau, center_logits=logits[0])
         return Output(total, metrics, carry=pairs.k.detach(), held=more)
 
@@ -128,7 +127,6 @@ class ParametricContrast(QueueObjective):
 
 class PaCo(ParametricContrast, MomentumObjective):
     """MoCo with labels, whose softmax also holds one learnable center per class.
-
     Source: https://arxiv.org/abs/2107.12028.
     """
 
@@ -145,7 +143,6 @@ class GPaCo(ParametricContrast):
 
     The queue holds the second view's own projections of earlier steps, without gradient. Authors' settings: a
     head of three layers without BatchNorm, and label smoothing.
-
     Source: https://arxiv.org/abs/2209.12400; GPaCo/LT/moco/builder.py in
     https://github.com/dvlab-research/Parametric-Contrastive-Learning.
     """

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
+from zoo.modules import Centers, Scheduled, Share, TemperatureConfig, full_logits, value_at
 from zoo.objectives.base import Batch, DataInfo, Output
 from zoo.objectives.momentum_contrast import MomentumConfig, MomentumObjective, from_others, held
 
@@ -47,7 +47,6 @@ class PiCO(MomentumObjective):
     The targets start uniform over each image's candidates and move toward the candidate whose prototype is
     nearest to the image's projection. As in the authors' code the targets move before the step's loss, by the
     prototypes as they were before the step, and the prototypes move from the first epoch on.
-
     Source: https://arxiv.org/abs/2201.08984; https://github.com/hbzju/PiCO.
     """
 
@@ -60,11 +59,10 @@ class PiCO(MomentumObjective):
     def __init__(self, config: PiCOConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         assert info.candidates is not None  # `zoo.recipe.fits` asks for data.partial_labels
-        self.temperature = Temperature(config.tau)
-        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
+        self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
         candidates = info.candidates.float()
         self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))
-        self.register_buffer("prototypes", torch.zeros(info.num_classes, config.dim))
+        self.register_buffer("prototypes", torch.zeros(len(info.class_counts), config.dim))
 
     def forward(self, batch: Batch) -> Output:
         """Classify the weak view against its targets, and contrast both views."""

@@ -3,12 +3,11 @@
 from typing import Literal
 
 import torch
-from torch import nn
 
 from zoo import functional
-from zoo.modules import Temperature, TemperatureConfig
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, normalize, other_views, projection
+from zoo.modules import TemperatureConfig
+from zoo.objectives.base import Batch, Output
+from zoo.objectives.momentum_contrast import ContrastiveObjective, ProjectionConfig, normalize, other_views
 
 
 class SimCLRConfig(ProjectionConfig):
@@ -21,20 +20,13 @@ class SimCLRConfig(ProjectionConfig):
     """Temperature of the scores: a number, a schedule, or learned."""
 
 
-class SimCLR(Objective):
+class SimCLR(ContrastiveObjective):
     """Instance discrimination within the batch, both views with gradient.
-
     Source: https://arxiv.org/abs/2002.05709.
     """
 
     Config = SimCLRConfig
-    num_views = 2
     without_labels = True
-
-    def __init__(self, config: SimCLRConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.head = projection(encoder, config)
-        self.temperature = Temperature(config.tau)
 
     def forward(self, batch: Batch) -> Output:
         """Contrast every view with the batch's 2B - 1 others."""

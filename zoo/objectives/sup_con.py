@@ -2,11 +2,9 @@
 
 from typing import Literal
 
-from torch import nn
-
 from zoo import functional
-from zoo.modules import Temperature, TemperatureConfig
-from zoo.objectives.base import Batch, DataInfo, Output, share_of_weight
+from zoo.modules import TemperatureConfig
+from zoo.objectives.base import Batch, Output, share_of_weight
 from zoo.objectives.momentum_contrast import MomentumConfig, MomentumObjective, from_others, held
 
 
@@ -20,16 +18,11 @@ class SupConConfig(MomentumConfig):
 
 class SupCon(MomentumObjective):
     """All images of the anchor's class in the batch and the queue are positives.
-
     Source: https://arxiv.org/abs/2004.11362, equation 2; with a queue in https://arxiv.org/abs/2107.12028,
     section 3.1.
     """
 
     Config = SupConConfig
-
-    def __init__(self, config: SupConConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.temperature = Temperature(config.tau)
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself and the queue."""
