@@ -42,16 +42,6 @@ def test_beta_passes_kolmogorov_smirnov(alpha: float, seed: int) -> None:
     assert is_beta(1 - x, alpha)
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_beta_draws_are_independent_of_each_other(alpha: float) -> None:
-    """Neighbours in a draw, and two draws: neither values nor distances from 1/2 go together."""
-    generator = torch.Generator().manual_seed(0)
-    first, second = (functional.sample_beta(alpha, (20_000, 2), generator=generator) for _ in range(2))
-    for a, b in ((first[:, 0], first[:, 1]), (first[:, 0], second[:, 0]), (first[:-1, 0], first[1:, 0])):
-        assert stats.spearmanr(a.numpy(), b.numpy()).pvalue > 0.01
-        assert stats.spearmanr((a - 0.5).abs().numpy(), (b - 0.5).abs().numpy()).pvalue > 0.01
-
-
 def config(positives: str | None, negatives: str | None, **changes: Any) -> FeatureTransformConfig:
     return FeatureTransformConfig.model_validate(
         {
@@ -150,28 +140,6 @@ def test_mixing_with_labels_stays_within_the_class(
     for i in range(filled):
         if labels.count(labels[i]) == 1:
             torch.testing.assert_close(mixed[i], queue[i])
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-def test_every_partner_is_equally_likely(labelled: bool) -> None:
-    torch.manual_seed(0)
-    labels = torch.tensor([0, 1, 0, 0, 1, 0, -1, -1])
-    valid = labels >= 0
-    counts = torch.zeros(8, 8)
-    for _ in range(3000):
-        queue_hat = transformed(
-            torch.ones(1, 8),
-            torch.ones(1, 8),
-            torch.eye(8),
-            valid,
-            config(None, "step"),
-            labels if labelled else None,
-        )[2]
-        counts[torch.arange(8), partners(queue_hat)] += 1
-    for i in range(6):
-        allowed = labels == labels[i] if labelled else valid
-        assert counts[i, ~allowed].sum() == 0
-        assert stats.chisquare(counts[i, allowed].numpy()).pvalue > 0.001
 
 
 @pytest.mark.parametrize("name", QUEUED)

@@ -43,6 +43,7 @@ def test_update_moves_teacher_then_enqueues_the_keys_of_this_step(name: str) -> 
     if name != "pico":  # its labels are those it predicts
         assert torch.equal(objective.queue.labels[:6], data.labels)
     assert int(objective.queue.filled) == 6
+    assert all(module.training for module in objective.teacher.modules())  # BatchNorm of the keys' own batch
     student = dict(nn.Sequential(objective.encoder, objective.head).named_parameters())
     for key, value in objective.teacher.module.named_parameters():
         torch.testing.assert_close(value, 0.9 * before[f"module.{key}"] + 0.1 * student[key])
@@ -163,3 +164,9 @@ def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:
     decayed = {id(p) for g in groups if g["weight_decay"] > 0 for p in g["params"]}
     assert id(encoder.pos_embed) not in decayed
     assert id(encoder.blocks[0].attn.qkv.weight) in decayed
+    assert id(objective.classifier.weight) in decayed  # the released centers
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_weight_decay_reaches_centers_and_heads(name: str) -> None:
+    assert not {key for key in build(name).no_weight_decay() if "classifier" in key or "head" in key}

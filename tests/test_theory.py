@@ -203,34 +203,6 @@ def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
 # ---- long tails -------------------------------------------------------------------------------------------
 
 
-def test_rebalanced_centers_start_without_a_pull_toward_the_head() -> None:
-    """At zero logits, over data with the prior's frequencies, plain centers are pulled by q_c - 1/C.
-
-    With the prior inside, the expected gradient of every center is zero.
-    """
-    counts = torch.tensor([80, 15, 5])
-    labels = torch.repeat_interleave(torch.arange(3), counts)
-    samples = torch.zeros(100, 1, dtype=torch.float64)
-    pull = {}
-    for name, prior in (("plain", torch.zeros(3)), ("rebalanced", functional.log_prior(counts))):
-        logits = torch.zeros(100, 3, dtype=torch.float64, requires_grad=True)
-        functional.paco(
-            samples,
-            samples,
-            labels,
-            samples[:0],
-            labels[:0],
-            logits,
-            prior.double(),
-            alpha=0.0,
-            gamma=0.0,
-            tau=1.0,
-        ).backward()
-        pull[name] = -logits.grad.sum(dim=0)
-    assert pull["plain"].tolist() == pytest.approx([0.8 - 1 / 3, 0.15 - 1 / 3, 0.05 - 1 / 3], rel=1e-9)
-    assert pull["rebalanced"].tolist() == pytest.approx([0, 0, 0], abs=1e-6)
-
-
 # ---- diagnostics: arXiv 2005.10242 and 2012.09740 ---------------------------------------------------------
 
 
