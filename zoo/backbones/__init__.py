@@ -15,7 +15,7 @@ from torch import nn
 from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their registration with timm
 from zoo.backbones import resnet_cifar as resnet_cifar
 from zoo.errors import ZooError, did_you_mean, first_line
-from zoo.modules.modes import evaluating
+from zoo.modules.heads import evaluating
 
 __all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of", "size_built_for"]
 

@@ -13,12 +13,7 @@ from zoo.errors import ZooError
 
 
 class Nearest(NamedTuple):
-    """The nearest classes of some features, most probable first.
-
-    Attributes:
-        probability: softmax of the centers' logits `[N, k]`.
-        index: of the classes `[N, k]`, int64.
-    """
+    """The k nearest classes of N features, most probable first: softmax of the logits, and class `[N, k]`."""
 
     probability: Tensor
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
@@ -41,29 +36,19 @@ class Centers(_Tensors):
         bias: offsets `[C]`.
         class_counts: training images of each class `[C]`, int64; -1 where not known.
         prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
-        class_names: C of them, beside the tuple of tensors and no member of it; empty for centers that are
-            in no release.
+        class_names: C of them, no member of the tuple; empty for centers that are in no release.
     """
 
     class_names: tuple[str, ...] = ()
 
-    def __new__(
-        cls,
-        weight: Tensor,
-        bias: Tensor,
-        class_counts: Tensor,
-        prototypes: Tensor | None = None,
-        *,
-        class_names: Sequence[str] = (),
-    ) -> Self:
-        made = super().__new__(cls, weight, bias, class_counts, prototypes)
-        made.class_names = tuple(class_names)
-        return made
+    def __new__(cls, *tensors: Any, class_names: Sequence[str] = (), **named: Any) -> Self:
+        centers = super().__new__(cls, *tensors, **named)
+        centers.class_names = tuple(class_names)
+        return centers
 
     def _replace(self, /, **changes: Any) -> Self:
         """Return a copy with other members, `class_names` among them."""
-        names = changes.pop("class_names", self.class_names)
-        return type(self)(*super()._replace(**changes), class_names=names)
+        return type(self)(**{**self._asdict(), "class_names": self.class_names, **changes})
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits `[N, C]` of pooled features `[N, D_f]`, without a class prior."""
@@ -93,6 +78,5 @@ class Centers(_Tensors):
         """
         if len(self.weight) < 2:
             raise ZooError(f"centers: found {len(self.weight)} class, expected at least 2")
-        others = self.similarity().fill_diagonal_(-torch.inf)
-        cosine, index = others.max(dim=1)
+        cosine, index = self.similarity().fill_diagonal_(-torch.inf).max(dim=1)
         return cosine, index

@@ -1,14 +1,18 @@
-"""What follows the encoder: projection heads, and linear classifiers with less freedom than `nn.Linear`."""
+"""What follows the encoder: projection heads and classifiers; and a whole trained classifier as teacher."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo.functional.checks import to_float32
+from zoo.modules.centers import Centers
 
 
 def projection_head(
@@ -22,11 +26,11 @@ def projection_head(
     last_bias: bool = True,
     running_statistics: bool = True,
 ) -> nn.Sequential:
-    """Build `layers` linear maps with ReLU between them.
+    """Build `layers` linear maps from D_f = `in_features` to D = `out_features`, with ReLU between them.
 
     Args:
-        in_features: D_f, the backbone's pooled features.
-        out_features: D, the projection.
+        in_features: the backbone's pooled features.
+        out_features: the projection.
         layers: 1 is MoCo v1's linear head, 2 the MLP of MoCo v2 and PaCo.
         hidden: width between the layers.
         batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
@@ -34,16 +38,16 @@ def projection_head(
         last_bias: whether the last layer has a bias where no BatchNorm follows it.
         running_statistics: keep BatchNorm's for evaluation; without, it always takes those of its input.
     """
-    widths = [in_features, *[hidden] * (layers - 1), out_features]
     head = nn.Sequential()
-    for i, (before, after) in enumerate(pairwise(widths)):
-        last = i == layers - 1
-        normed = last_batchnorm if last else batchnorm
-        head.append(nn.Linear(before, after, bias=not normed and (last_bias or not last)))
-        if normed:
-            head.append(nn.BatchNorm1d(after, affine=not last, track_running_stats=running_statistics))
-        if not last:
-            head.append(nn.ReLU(inplace=True))
+    for before, after in pairwise([in_features, *[hidden] * (layers - 1)]):
+        head.append(nn.Linear(before, after, bias=not batchnorm))
+        if batchnorm:
+            head.append(nn.BatchNorm1d(after, track_running_stats=running_statistics))
+        head.append(nn.ReLU(inplace=True))
+    before = hidden if layers > 1 else in_features
+    head.append(nn.Linear(before, out_features, bias=last_bias and not last_batchnorm))
+    if last_batchnorm:
+        head.append(nn.BatchNorm1d(out_features, affine=False, track_running_stats=running_statistics))
     return head
 
 
@@ -58,11 +62,7 @@ def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
 
 
 class CosineClassifier(nn.Module):
-    """The cosine between features and each class's weight: `[B, D]` to `[B, C]`, in float32.
-
-    Args:
-        features: D.
-        classes: C.
+    """The cosine between features `[B, D]` and each of C classes' weights: `[B, C]`, in float32.
 
     Source: https://github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear), and its initial values.
     """
@@ -74,17 +74,12 @@ class CosineClassifier(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return cosines, of which half precision would leave three digits."""
         with torch.autocast(features.device.type, enabled=False):
-            return F.linear(
-                F.normalize(to_float32(features), dim=1), F.normalize(to_float32(self.weight), dim=1)
-            )
+            unit = (F.normalize(to_float32(rows), dim=1) for rows in (features, self.weight))
+            return F.linear(*unit)
 
 
 class ScaledClassifier(nn.Linear):
-    """A linear classifier that stays as it is, with a learned factor for each class (LWS).
-
-    Args:
-        features: D.
-        classes: C.
+    """A fixed linear classifier from D features to C classes with a learned factor for each class (LWS).
 
     Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, learnable weight scaling;
     https://github.com/facebookresearch/classifier-balancing, which scales the bias, too.
@@ -96,9 +91,77 @@ class ScaledClassifier(nn.Linear):
         self.scale = nn.Parameter(torch.ones(classes))
 
     def scaled(self) -> tuple[Tensor, Tensor]:
-        """Return the linear classifier that it amounts to: weight `[C, D]`, bias `[C]`."""
+        """Return the equivalent linear classifier: weight `[C, D]`, bias `[C]`."""
         return self.weight * self.scale[:, None], self.bias * self.scale
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits `[B, C]` for features `[B, D]`."""
         return F.linear(features, *self.scaled())
+
+
+class Normalization(NamedTuple):
+    """How pixels in 0..1 became a network's input: (x - mean) / std, of red, green and blue."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Teacher(nn.Module):
+    """An encoder with its centers as the classifier: images `[B, 3, H, W]` to logits `[B, C]`.
+
+    It is always in evaluation mode and gets no gradients. All of it is state: a resumed training has the
+    teachers it began with.
+
+    Args:
+        encoder: headless, `[B, 3, H, W] -> [B, D_f]`; kept, not copied.
+        centers: of the classes to predict, in their order.
+        own: how images were normalised when the encoder was trained.
+        given: how the images that it gets are normalised.
+        sha256: what tells it from other teachers, as 64 hexadecimal digits.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, centers: Centers, *, own: Normalization, given: Normalization, sha256: str
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder.requires_grad_(False)
+        self.weight = nn.Buffer(centers.weight.detach().float())
+        self.bias = nn.Buffer(centers.bias.detach().float())
+        mean, std, own_mean, own_std = (torch.tensor(each).view(1, 3, 1, 1) for each in (*given, *own))
+        self.scale = nn.Buffer(std / own_std)
+        self.shift = nn.Buffer((mean - own_mean) / own_std)
+        self.digest = nn.Buffer(torch.tensor([*bytes.fromhex(sha256)], dtype=torch.uint8))
+        self.eval()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the teacher that the training began with."""
+        return bytes(self.digest.tolist()).hex()
+
+    def train(self, mode: bool = True) -> Teacher:
+        """Stay in evaluation mode."""
+        del mode
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits, in float32 under autocast too; see `full_logits`."""
+        features = self.encoder(images * self.scale + self.shift)
+        with torch.autocast(features.device.type, enabled=False):
+            return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts.
+
+    `train(True)` alone would unfreeze BatchNorm layers that are kept in evaluation mode.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, training in modes:  # parents come first, so a child of another mode has the last word
+            if part.training != training:
+                part.train(training)  # not the flag alone: a class may do more there

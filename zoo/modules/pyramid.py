@@ -30,19 +30,17 @@ class FeatureMaps(nn.Module):
 
     def __init__(self, encoder: nn.Module, names: Sequence[str] | None = None) -> None:
         super().__init__()
-        info = getattr(encoder, "feature_info", None)
-        if not callable(getattr(info, "channels", None)):  # a whole timm model has a list there
+        channels = getattr(getattr(encoder, "feature_info", None), "channels", None)
+        if not callable(channels):  # a whole timm model has a list there
             raise ZooError(
                 f"encoder: found a {type(encoder).__name__} without feature maps, expected one of "
                 "zoo.load(name, features_only=True)"
             )
-        self.encoder = encoder
-        self.channels: list[int] = info.channels()  # type: ignore[union-attr]
+        self.encoder, self.channels = encoder, list[int](channels())
         self.names = [str(i) for i in range(len(self.channels))] if names is None else list(names)
         if len(self.names) != len(self.channels):
             raise ZooError(
-                f"names: found {len(self.names)}, but the encoder gives {len(self.channels)} maps; "
-                "choose them with zoo.load(..., out_indices=...)"
+                f"names: found {len(self.names)}, expected one for each of {len(self.channels)} maps"
             )
         self._channels_last = "NHWC" in str(getattr(encoder, "output_fmt", ""))
 
@@ -56,9 +54,8 @@ class FeatureMaps(nn.Module):
 class FeaturePyramid(nn.Module):
     """A feature pyramid over any timm encoder: a backbone for torchvision's detectors.
 
-    As `torchvision.models.detection.backbone_utils.BackboneWithFPN`, which takes only encoders whose children
-    can be called one after another (ResNets): lateral and top-down convolutions (Lin et al. 2017,
-    https://arxiv.org/abs/1612.03144), and one coarser map, pooled from the last, named `pool`.
+    Lateral and top-down convolutions (Lin et al. 2017, https://arxiv.org/abs/1612.03144), and one coarser map
+    named `pool`. torchvision's own `BackboneWithFPN` takes only ResNets.
 
     Args:
         encoder: see `FeatureMaps`.
