@@ -112,21 +112,6 @@ class Ranks:
         ]
 
     @torch.no_grad()
-    def exchange(self, rows: Tensor, sent: Sequence[Tensor], received: Sequence[int]) -> Tensor:
-        """Send rows to where they are wanted; return what arrives `[sum(received), ...]`, in rank order.
-
-        Args:
-            rows: this rank's `[n, ...]`.
-            sent: for each rank the places of the rows that go there.
-            received: how many rows come from each rank.
-        """
-        out = rows.new_empty(sum(received), *rows.shape[1:])
-        dist.all_to_all_single(
-            out, rows[torch.cat(list(sent))].contiguous(), list(received), [len(places) for places in sent]
-        )
-        return out
-
-    @torch.no_grad()
     def average_(self, tensors: Sequence[Tensor]) -> None:
         """Replace float tensors by their means over the ranks, in place."""
         if self.alone or not tensors:

@@ -1,7 +1,5 @@
 """Batches, and the order of images in an epoch: a function of seed, epoch and the sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 

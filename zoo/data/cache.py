@@ -4,8 +4,6 @@ The file is a NumPy array `[N, 3, H, W]`, uint8, named by a hash of all that dec
 CRC-32 beside it, below `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`); it can be deleted at any time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -57,6 +55,8 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, device: torch.d
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
+            for left in file.parent.glob(f".{file.name}.*"):  # by a killed process
+                left.unlink()
             if not _is_intact(file):
                 write_atomic(file, lambda part: _write(part, dataset, image_size))
                 write_text(file.with_suffix(".crc32"), _crc32(file))

@@ -1,7 +1,5 @@
 """Training batches as a pure function of their position in the run."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from functools import lru_cache, partial

@@ -3,8 +3,6 @@
 Names and meaning of the parameters are torchvision's. Defaults are the literature's.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field

@@ -1,7 +1,5 @@
 """Images decoded by worker processes: augmented for training, or as a released encoder expects them."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -86,7 +84,7 @@ def from_workers(
     """
     loader: DataLoader[Sample] = DataLoader(
         samples,
-        batch_sampler=keys,  # type: ignore[arg-type]
+        batch_sampler=keys,
         num_workers=min(workers, own_cores()),
         collate_fn=_collate,
         pin_memory=device.type == "cuda",  # else copies would wait for the device
@@ -104,7 +102,8 @@ def in_order(
     samples: Samples, batch_size: int, workers: int, device: torch.device
 ) -> Iterator[tuple[list[int], list[Tensor], dict[int, str]]]:
     """Yield all samples in order: the readable ones' places and views, and the others' errors by place."""
-    batches = [[(0, i) for i in part.tolist()] for part in torch.arange(len(samples)).split(batch_size)]
+    starts = range(0, len(samples), batch_size)
+    batches: list[list[Key]] = [[(0, i) for i in range(len(samples))[n : n + batch_size]] for n in starts]
     for keys, (views, errors) in zip(batches, from_workers(samples, batches, workers, device), strict=True):
         readable = [place for n, (_, place) in enumerate(keys) if n not in errors]
         yield readable, views, {keys[n][1]: error for n, error in errors.items()}

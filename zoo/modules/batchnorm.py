@@ -1,12 +1,8 @@
 """Ghost BatchNorm: groups of keys with statistics of their own, so that these do not reveal the pairs.
 
-With the statistics of one batch the network can recognise the two views of an image by their common
-neighbours. MoCo shuffles keys across GPUs; here a permuted batch is split into groups.
-
-Source: https://arxiv.org/abs/1911.05722, section 3.3; ghost statistics: https://arxiv.org/abs/1705.08741.
+With one batch's statistics the network can tell an image's two views by their common neighbours. Sources:
+https://arxiv.org/abs/1911.05722, section 3.3 (shuffling); https://arxiv.org/abs/1705.08741 (ghosts).
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -44,24 +40,22 @@ class _Ghost(_BatchNorm):
         return self.act(self.drop(out)) if isinstance(self, BatchNormAct2d) else out
 
     def _normalize(self, x: Tensor) -> Tensor:
-        assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
-        assert self.num_batches_tracked is not None  # the conversion lets no other pass
-        self.num_batches_tracked.add_(1)
+        norm: Any = self  # all of its buffers are there: the conversion refuses others
+        norm.num_batches_tracked.add_(1)
         groups = max(1, min(self.groups, len(x) // 2))
-        affine: list[Tensor | None] = [self.weight, self.bias]
-        mean, var = self.running_mean.repeat(groups, 1), self.running_var.repeat(groups, 1)  # [G, C]
-        settings: Any = {"training": True, "momentum": self.momentum, "eps": self.eps}
+        affine, settings = (norm.weight, norm.bias), (True, norm.momentum, norm.eps)
+        mean, var = norm.running_mean.repeat(groups, 1), norm.running_var.repeat(groups, 1)  # [G, C]
         if len(x) % groups == 0:
             # row b = i G + g read as channel g C + c of row i: a reshape without a copy, and one call
             rows = x.reshape(len(x) // groups, mean.numel(), *x.shape[2:])
-            affine = [each if each is None else each.repeat(groups) for each in affine]
-            out = F.batch_norm(rows, mean.view(-1), var.view(-1), *affine, **settings).reshape(x.shape)
+            scale, shift = (each if each is None else each.repeat(groups) for each in affine)
+            out = F.batch_norm(rows, mean.view(-1), var.view(-1), scale, shift, *settings).reshape(x.shape)
         else:
             out = torch.empty_like(x)
             for g in range(groups):
-                out[g::groups] = F.batch_norm(x[g::groups], mean[g], var[g], *affine, **settings)
-        self.running_mean.copy_(mean.mean(dim=0))
-        self.running_var.copy_(var.mean(dim=0))
+                out[g::groups] = F.batch_norm(x[g::groups], mean[g], var[g], *affine, *settings)
+        norm.running_mean.copy_(mean.mean(dim=0))
+        norm.running_var.copy_(var.mean(dim=0))
         return out
 
 

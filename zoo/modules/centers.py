@@ -1,7 +1,5 @@
 """Learned class centers: the product of PaCo and of every classifier."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -27,9 +25,7 @@ class _Tensors(NamedTuple):
 
 
 class Centers(_Tensors):
-    """One center per class, in the space of the backbone's pooled features.
-
-    The logit of class c for features x `[D_f]` is `weight[c] . x + bias[c]`.
+    """One center per class: its logit for pooled features x `[D_f]` is `weight[c] . x + bias[c]`.
 
     Attributes:
         weight: centers `[C, D_f]`.
@@ -39,7 +35,7 @@ class Centers(_Tensors):
         class_names: C of them, no member of the tuple; empty for centers that are in no release.
     """
 
-    class_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...]
 
     def __new__(cls, *tensors: Any, class_names: Sequence[str] = (), **named: Any) -> Self:
         centers = super().__new__(cls, *tensors, **named)
@@ -55,11 +51,7 @@ class Centers(_Tensors):
         return F.linear(features, self.weight.to(features), self.bias.to(features))
 
     def nearest(self, features: Tensor, k: int = 5) -> Nearest:
-        """Return the k most probable classes of pooled features `[N, D_f]`; all C where k is larger.
-
-        Raises:
-            ZooError: if k is below 1.
-        """
+        """Return the k most probable classes of pooled features `[N, D_f]`, at most C; ZooError for k < 1."""
         if k < 1:
             raise ZooError(f"k: found {k}, expected at least 1")
         probability = self.logits(features).softmax(dim=1)
@@ -71,11 +63,7 @@ class Centers(_Tensors):
         return (unit @ unit.T).clamp(-1, 1)
 
     def nearest_other(self) -> tuple[Tensor, Tensor]:
-        """Return the cosine `[C]` to, and the index `[C]` of, the most similar other class of each.
-
-        Raises:
-            ZooError: for fewer than two classes.
-        """
+        """Return cosine and index `[C]` of the most similar other class of each; ZooError for C < 2."""
         if len(self.weight) < 2:
             raise ZooError(f"centers: found {len(self.weight)} class, expected at least 2")
         cosine, index = self.similarity().fill_diagonal_(-torch.inf).max(dim=1)

@@ -1,11 +1,9 @@
-"""What follows the encoder: projection heads and classifiers; and a whole trained classifier as teacher."""
-
-from __future__ import annotations
+"""What follows the encoder: projection heads and classifiers; and a trained classifier as teacher."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -26,11 +24,11 @@ def projection_head(
     last_bias: bool = True,
     running_statistics: bool = True,
 ) -> nn.Sequential:
-    """Build `layers` linear maps from D_f = `in_features` to D = `out_features`, with ReLU between them.
+    """Build `layers` linear maps with ReLU between them: `[B, in_features]` to `[B, out_features]`.
 
     Args:
         in_features: the backbone's pooled features.
-        out_features: the projection.
+        out_features: of the projection.
         layers: 1 is MoCo v1's linear head, 2 the MLP of MoCo v2 and PaCo.
         hidden: width between the layers.
         batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
@@ -52,10 +50,7 @@ def projection_head(
 
 
 def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
-    """Return a classifier's logits `[B, C]` of features `[B, D]`, computed in float32 under autocast too.
-
-    Half precision would leave them two or three digits, and make near ones equal.
-    """
+    """Return a classifier's logits `[B, C]` of features `[B, D]`, in float32 under autocast too."""
     with torch.autocast(features.device.type, enabled=False):
         logits: Tensor = classifier(to_float32(features))
     return logits
@@ -72,7 +67,6 @@ class CosineClassifier(nn.Module):
         self.weight = nn.Parameter(F.normalize(torch.rand(classes, features) * 2 - 1, dim=1))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return cosines, of which half precision would leave three digits."""
         with torch.autocast(features.device.type, enabled=False):
             unit = (F.normalize(to_float32(rows), dim=1) for rows in (features, self.weight))
             return F.linear(*unit)
@@ -95,7 +89,6 @@ class ScaledClassifier(nn.Linear):
         return self.weight * self.scale[:, None], self.bias * self.scale
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return logits `[B, C]` for features `[B, D]`."""
         return F.linear(features, *self.scaled())
 
 
@@ -109,15 +102,15 @@ class Normalization(NamedTuple):
 class Teacher(nn.Module):
     """An encoder with its centers as the classifier: images `[B, 3, H, W]` to logits `[B, C]`.
 
-    It is always in evaluation mode and gets no gradients. All of it is state: a resumed training has the
-    teachers it began with.
+    Always in evaluation mode, without gradients, and all of it is state: a resumed training has the teachers
+    it began with.
 
     Args:
         encoder: headless, `[B, 3, H, W] -> [B, D_f]`; kept, not copied.
         centers: of the classes to predict, in their order.
         own: how images were normalised when the encoder was trained.
         given: how the images that it gets are normalised.
-        sha256: what tells it from other teachers, as 64 hexadecimal digits.
+        sha256: of the teacher's release, 64 hexadecimal digits.
     """
 
     def __init__(
@@ -138,9 +131,8 @@ class Teacher(nn.Module):
         """The hash of the teacher that the training began with."""
         return bytes(self.digest.tolist()).hex()
 
-    def train(self, mode: bool = True) -> Teacher:
+    def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode."""
-        del mode
         return super().train(False)
 
     @torch.no_grad()
@@ -153,10 +145,7 @@ class Teacher(nn.Module):
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts.
-
-    `train(True)` alone would unfreeze BatchNorm layers that are kept in evaluation mode.
-    """
+    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts."""
     modes = [(part, part.training) for part in module.modules()]
     try:
         module.eval()

@@ -3,8 +3,6 @@
 Source: He et al. 2020, https://arxiv.org/abs/1911.05722, sections 3.2 and 3.3.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 
@@ -19,16 +17,12 @@ from zoo.ranks import ALONE, Ranks
 class MomentumEncoder(nn.Module):
     """Exponential moving average of a student's parameters, without gradient.
 
-    Its buffers (BatchNorm's running statistics) are its own: they follow the keys it computes, not the
-    student's, as in the authors' code.
+    Its buffers (BatchNorm's running statistics) follow the keys it computes, as in the authors' code.
 
     Args:
         student: what to follow; copied now, not referenced.
         key_groups: groups of the whole batch's keys with BatchNorm statistics of their own, on any number of
-            ranks; see `zoo.modules.batchnorm`. 1 leaves BatchNorm as it is.
-
-    Attributes:
-        ranks: the processes that each have some rows of the batch.
+            `ranks`; see `zoo.modules.batchnorm`. 1 leaves BatchNorm as it is.
     """
 
     ranks: Ranks = ALONE
@@ -62,20 +56,17 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, students: Iterable[nn.Module], momentum: float | Tensor) -> None:
-        """Move every parameter toward the students', the parts of the student in order; buffers stay.
-
-        `momentum` is m of `zoo.functional.ema_update`.
-        """
+        """Move every parameter toward the student's, given as its parts in order; see `ema_update`."""
         # each once, also where two parts share one
         followed = dict.fromkeys(p for student in students for p in student.parameters())
         functional.ema_update(list(self.module.parameters()), list(followed), momentum)
 
 
 class KeyQueue(nn.Module):
-    """First-in first-out store of the last `size` keys and their labels.
+    """First-in first-out store of the last K = `size` keys and their labels, all of it state.
 
-    Everything is a buffer, so a checkpoint holds it: keys `[K, D]`, labels `[K]` (-1 where a slot is empty
-    or its image unlabelled), pointer `[]` to the next slot and the number of filled slots `[]`.
+    Keys `[K, D]`, labels `[K]` (-1 where a slot is empty or its image unlabelled), pointer `[]` to the next
+    slot and the number of filled slots `[]`.
     """
 
     def __init__(self, size: int, dim: int) -> None:
@@ -96,10 +87,7 @@ class KeyQueue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> None:
-        """Overwrite the oldest slots with `keys` `[B, D]` and `labels` `[B]`, as if row by row.
-
-        B need not divide K: rows wrap around. Nothing is read back to the host.
-        """
+        """Overwrite the oldest slots with `keys` `[B, D]` and `labels` `[B]`, as if row by row, any B."""
         given = len(keys)
         keys, labels = keys[-len(self) :], labels[-len(self) :]
         offset = torch.arange(given - len(keys), given, device=self.pointer.device)

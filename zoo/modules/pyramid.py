@@ -1,7 +1,5 @@
 """An encoder's feature maps as torchvision's detection and segmentation models take a backbone."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -17,8 +15,7 @@ class FeatureMaps(nn.Module):
     torchvision's `FCN` and `DeepLabV3` take it as backbone, with one map named `out`.
 
     Args:
-        encoder: a timm model built with `features_only=True`, as of
-            `zoo.load(name, features_only=True, out_indices=...)`; its maps may be channels-last.
+        encoder: of `zoo.load(name, features_only=True, out_indices=...)`, or timm's.
         names: one for each map; by default "0", "1", ..., from the finest.
 
     Attributes:
@@ -32,10 +29,8 @@ class FeatureMaps(nn.Module):
         super().__init__()
         channels = getattr(getattr(encoder, "feature_info", None), "channels", None)
         if not callable(channels):  # a whole timm model has a list there
-            raise ZooError(
-                f"encoder: found a {type(encoder).__name__} without feature maps, expected one of "
-                "zoo.load(name, features_only=True)"
-            )
+            found = f"encoder: found a {type(encoder).__name__} without feature maps"
+            raise ZooError(f"{found}, expected one of zoo.load(name, features_only=True)")
         self.encoder, self.channels = encoder, list[int](channels())
         self.names = [str(i) for i in range(len(self.channels))] if names is None else list(names)
         if len(self.names) != len(self.channels):
@@ -69,5 +64,4 @@ class FeaturePyramid(nn.Module):
         self.out_channels = out_channels
 
     def forward(self, images: Tensor) -> OrderedDict[str, Tensor]:
-        pyramid: OrderedDict[str, Tensor] = self.fpn(self.maps(images))
-        return pyramid
+        return self.fpn(self.maps(images))  # type: ignore[no-any-return]

@@ -1,7 +1,5 @@
 """Hyper-parameters that change over a training: schedules, and temperatures that are learned."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal, Self
 
@@ -31,7 +29,7 @@ class Learned(Config):
 
     kind: Literal["learned"]
     start: float
-    """Before the first update."""
+    """At the first update."""
     min: Annotated[float, Field(ge=LOWEST_TAU)]
     """Lower bound, which is not reached."""
     max: float
@@ -40,14 +38,12 @@ class Learned(Config):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.min < self.start < self.max:
-            raise ValueError(
-                f"found min {self.min:g}, start {self.start:g}, max {self.max:g}, expected min < start < max"
-            )
+            found = f"min {self.min:g}, start {self.start:g}, max {self.max:g}"
+            raise ValueError(f"found {found}, expected min < start < max")
         return self
 
 
-def _tag(value: Any) -> str:
-    # in angle brackets, since no user writes them into the path of a key
+def _tag(value: Any) -> str:  # in angle brackets, which errors leave out of a key's path
     return "<section>" if isinstance(value, (dict, Config)) else "<number>"
 
 
@@ -73,10 +69,9 @@ def value_at(value: float | Scheduled, progress: float) -> float:
 
 
 class Temperature(nn.Module):
-    """The softmax's temperature: fixed, scheduled or learned.
+    """The softmax's temperature: fixed, scheduled, or learned as min (max / min)^sigmoid(x) with a free x.
 
-    A learned one is tau = min (max / min)^sigmoid(x) with a free x: bounded without a clamp, whose gradient
-    would die at the bounds.
+    So it is bounded without a clamp, whose gradient would vanish at the bounds.
     """
 
     def __init__(self, config: float | Scheduled | Learned) -> None:
@@ -97,6 +92,5 @@ class Temperature(nn.Module):
         """Return what to record of `tau`, on the training's device: nothing where it never changes."""
         if isinstance(self.config, float):
             return {}
-        if isinstance(tau, Tensor):
-            return {"tau": tau.detach()}
-        return {"tau": torch.full((), tau, device=device)}  # a copy from the host would wait
+        # filled there: a copy from the host would wait
+        return {"tau": tau.detach() if isinstance(tau, Tensor) else torch.full((), tau, device=device)}

@@ -6,8 +6,6 @@ but for the patch embedding: there they have +-sqrt(6 / (3 p^2 + D)) and a zero 
 +-sqrt(1 / (3 p^2)) for both, for p = 16 about half of it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -18,11 +16,7 @@ from zoo.errors import ZooError
 
 
 def freeze_patch_embedding(encoder: nn.Module) -> None:
-    """Freeze the projection of patches, `patch_embed.proj`, of a timm vision transformer.
-
-    Raises:
-        ZooError: for an encoder without one.
-    """
+    """Freeze the projection of patches, `patch_embed.proj`; ZooError: for an encoder without one."""
     _patch_embedding(encoder, "freeze_patch_embedding").proj.requires_grad_(False)
 
 
@@ -33,9 +27,7 @@ def set_sincos_positions(encoder: nn.Module) -> None:
     With w_i = 10000^(-i / (D / 4)), the D values of the patch in row y and column x of the grid are
     sin(w_i y), cos(w_i y), sin(w_i x), cos(w_i x), a quarter each; those of class and register tokens are
     zero. They are the authors' on a square grid; on another one theirs numbers the patches by column.
-
-    Raises:
-        ZooError: for an encoder without position embeddings of its own.
+    ZooError: for an encoder without position embeddings of its own.
     """
     rows, columns = _patch_embedding(encoder, "sincos_positions").grid_size
     positions = getattr(encoder, "pos_embed", None)
@@ -44,9 +36,8 @@ def set_sincos_positions(encoder: nn.Module) -> None:
     if positions is None or prefix not in (0, getattr(encoder, "num_prefix_tokens", 0)):
         lacks = f"no learned position embedding for each of {rows} x {columns} patches"
         raise _unfit("sincos_positions", encoder, lacks)
-    positions.zero_()
     grid = build_sincos2d_pos_embed([rows, columns], positions.shape[2], interleave_sin_cos=True)
-    positions[0, prefix:] = grid
+    positions.zero_()[0, prefix:] = grid
     positions.requires_grad_(False)
 
 

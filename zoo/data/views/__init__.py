@@ -1,7 +1,5 @@
 """Augmented views: of a whole batch at once on any device, or by torchvision of one PIL image at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -5,8 +5,6 @@ Pillow itself, as rows of a table on the device; a draw is the number of a row. 
 `[B, 3, H, W]`, uint8. Sources: Pillow's `Geometry.c`, `Blend.c`, `Convert.c`, `ImageOps.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache, partial
 from typing import NamedTuple

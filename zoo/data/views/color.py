@@ -1,7 +1,5 @@
 """Colour augmentation of a batch in 0..1, with other parameters for every image."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

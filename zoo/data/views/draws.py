@@ -1,7 +1,5 @@
 """Random numbers for the images of a batch, and changes of those that were drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

@@ -5,8 +5,6 @@ C `[B, w, W]` one matrix per image: two small batched matrix products in place o
 Source of the filters: Pillow's `Resample.c`.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
