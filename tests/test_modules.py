@@ -138,8 +138,6 @@ def test_a_key_of_levit_tells_nothing_of_images_in_other_groups() -> None:
         torch.manual_seed(1)  # the same groups
         keys.append(teacher(images))
     assert (keys[0] == keys[1]).all(dim=1).sum() == 4  # all of the other group
-    with pytest.raises(TrainingError, match=r"9 rows from 8 images.*key_groups"):
-        batchnorm.ghosts(teacher)[-1](torch.zeros(9, 384))
 
 
 def test_shuffled_keys_come_back_in_order() -> None:

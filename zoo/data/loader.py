@@ -20,13 +20,10 @@ from zoo.seeding import derive_seed
 class TrainLoader:
     """Batches of augmented views, addressed by their global step.
 
-    Batch number `step` depends on the arguments and on `step` alone: not on the batches before it, on the
-    number of workers or on any generator's state. So `stream(k, n)` is bit for bit the tail of
-    `stream(0, n)`, and a resumed run needs nothing of the loader saved. The order is the same for all
-    backends; views made here draw by seed and step, those of a worker by seed, epoch and image.
-
-    With several ranks a batch is a rank's rows of the batch of all ranks. Their rows one after another are
-    what one rank would have: images, labels and views, on a CPU bit for bit.
+    Batch number `step` depends on the arguments and on `step` alone, so `stream(k, n)` is bit for bit the
+    tail of `stream(0, n)`, and a resumed run needs nothing of the loader saved. The order is the same for all
+    backends; views made here draw by seed and step, those of a worker by seed, epoch and image. With several
+    ranks a batch is a rank's rows of what one rank would have, on a CPU bit for bit.
 
     Attributes:
         steps_per_epoch: batches in one pass over the data, the same on every rank.
@@ -95,10 +92,7 @@ class TrainLoader:
             self._finish = [TensorViews(views.train, mean, std)]
 
     def stream(self, start: int, stop: int) -> Generator[Batch]:
-        """Yield the batches of the global steps `start` to `stop` - 1, across epochs.
-
-        Step s is batch s mod steps_per_epoch of epoch s // steps_per_epoch. Worker processes end with the
-        iterator, whether it is used up, closed or dropped.
+        """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator.
 
         Raises:
             DataError: for an image that cannot be read, or is too small for an operation.
@@ -137,6 +131,5 @@ class TrainLoader:
         """Return what a worker draws by: epoch, image and, where that may come again, its place there."""
         epoch, number = divmod(step, self.steps_per_epoch)
         index, first, _ = self._rows(step)
-        if not self._repeats:
-            return [(epoch, i) for i in index.tolist()]
-        return [(epoch, i, n) for n, i in enumerate(index.tolist(), number * self._batch_size + first)]
+        start = number * self._batch_size + first
+        return [(epoch, i, start + n) if self._repeats else (epoch, i) for n, i in enumerate(index.tolist())]

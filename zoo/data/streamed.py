@@ -78,10 +78,7 @@ def _survive_first_sigterm(_worker: int) -> None:
 def from_workers(
     samples: Samples, keys: Iterable[list[Key]], workers: int, device: torch.device
 ) -> Generator[tuple[list[Tensor], dict[int, str]]]:
-    """Yield a batch of `samples` for each list of keys: views of the readable images, errors by place.
-
-    Worker processes, no more than this process's share of the cores, end with the iterator.
-    """
+    """Yield what `_collate` makes of each list of keys; worker processes end with the iterator."""
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
@@ -139,25 +136,23 @@ def eval_images(
     split: Split = "test",
     errors: dict[int, str] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield images and labels in the order of the data set, by timm's evaluation transform.
+    """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
+
+    Pixels are those of timm's evaluation transform; `mean` and `std` are for values in 0..1.
 
     Args:
         dataset: what to go through, once.
         eval_view: size, crop and interpolation.
-        mean: of the three channels, for values in 0..1.
+        mean: of the three channels.
         std: likewise.
         batch_size: images at a time; the last batch may have fewer.
         device: where the images are.
         workers: processes that decode; 0: this one.
         split: which images these are, for the error.
-        errors: where to enter what is wrong with each unreadable image, by its place in the data set; it is
-            left out then. None: unreadable images are an error, and nothing is yielded after the first.
-
-    Yields:
-        Images `[B, 3, S, S]`, float32, on the device, and labels `[B]`, int64, on the CPU.
+        errors: gets what is wrong with each unreadable image, by its place; it is left out then.
 
     Raises:
-        DataError: for images that cannot be read, at the end of the pass: how many there are, and which.
+        DataError: at the end of the pass, without `errors`: how many images cannot be read, and which.
     """
     from timm.data import create_transform
 

@@ -29,9 +29,6 @@ class _Ghost(_BatchNorm):
         if not self.training:
             return super().forward(x)
         images = self.images or len(x)
-        if len(x) % images:
-            name = f"layer {type(self).__name__} of {self.num_features} channels"
-            raise _inseparable(f"{name}: {len(x)} rows from {images} images")
         if images == len(x):
             out = self._normalize(x)
         else:
@@ -65,20 +62,16 @@ _GHOSTS: dict[type[nn.Module], Any] = {
 }
 
 
-def _inseparable(what: str) -> TrainingError:
-    return TrainingError(f"{what} cannot be split into groups of keys, expected objective.key_groups: 1")
-
-
 def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
     """Turn every BatchNorm inside `module` into its ghost form, in place; keys of the state stay the same.
 
-    Raises:
-        TrainingError: for a BatchNorm of another class, or without running statistics and momentum.
+    TrainingError: for a BatchNorm of another class, or without running statistics and momentum.
     """
     for name, child in module.named_modules():
         if isinstance(child, _BatchNorm):
             if type(child) not in _GHOSTS or child.momentum is None or child.running_mean is None:
-                raise _inseparable(f'layer "{name}" is a {type(child).__name__}: its statistics')
+                found = f'layer "{name}" is a {type(child).__name__}'
+                raise TrainingError(f"{found}, which has no groups of keys, expected objective.key_groups: 1")
             child.__class__ = _GHOSTS[type(child)]
             child.groups = groups  # type: ignore[assignment]  # a plain attribute
     return module

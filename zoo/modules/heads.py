@@ -26,15 +26,10 @@ def projection_head(
 ) -> nn.Sequential:
     """Build `layers` linear maps with ReLU between them: `[B, in_features]` to `[B, out_features]`.
 
-    Args:
-        in_features: the backbone's pooled features.
-        out_features: of the projection.
-        layers: 1 is MoCo v1's linear head, 2 the MLP of MoCo v2 and PaCo.
-        hidden: width between the layers.
-        batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
-        last_batchnorm: BatchNorm without affine after the last layer (MoCo v3).
-        last_bias: whether the last layer has a bias where no BatchNorm follows it.
-        running_statistics: keep BatchNorm's for evaluation; without, it always takes those of its input.
+    One layer is MoCo v1's head, two with `hidden` units between are the MLP of MoCo v2 and PaCo. `batchnorm`
+    comes before every ReLU (PaCo's CIFAR recipe), `last_batchnorm`, without affine, after the last layer (MoCo
+    v3), and `last_bias` is that layer's where no BatchNorm follows. Without `running_statistics` BatchNorm
+    always takes those of its input.
     """
     head = nn.Sequential()
     for before, after in pairwise([in_features, *[hidden] * (layers - 1)]):
@@ -52,14 +47,13 @@ def projection_head(
 def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
     """Return a classifier's logits `[B, C]` of features `[B, D]`, in float32 under autocast too."""
     with torch.autocast(features.device.type, enabled=False):
-        logits: Tensor = classifier(to_float32(features))
-    return logits
+        return classifier(to_float32(features))  # type: ignore[no-any-return]
 
 
 class CosineClassifier(nn.Module):
     """The cosine between features `[B, D]` and each of C classes' weights: `[B, C]`, in float32.
 
-    Source: https://github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear), and its initial values.
+    Source, also of the initial values: github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear).
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -73,10 +67,9 @@ class CosineClassifier(nn.Module):
 
 
 class ScaledClassifier(nn.Linear):
-    """A fixed linear classifier from D features to C classes with a learned factor for each class (LWS).
+    """A fixed linear classifier, `[B, D]` to `[B, C]`, with a learned factor for each class (LWS).
 
-    Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, learnable weight scaling;
-    https://github.com/facebookresearch/classifier-balancing, which scales the bias, too.
+    Source: https://arxiv.org/abs/1910.09217; github.com/facebookresearch/classifier-balancing (also the bias).
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -102,14 +95,12 @@ class Normalization(NamedTuple):
 class Teacher(nn.Module):
     """An encoder with its centers as the classifier: images `[B, 3, H, W]` to logits `[B, C]`.
 
-    Always in evaluation mode, without gradients, and all of it is state: a resumed training has the teachers
-    it began with.
+    Always in evaluation mode, without gradients; all of it is state, so a resumed training keeps it.
 
     Args:
         encoder: headless, `[B, 3, H, W] -> [B, D_f]`; kept, not copied.
         centers: of the classes to predict, in their order.
-        own: how images were normalised when the encoder was trained.
-        given: how the images that it gets are normalised.
+        own: how images were normalised when the encoder was trained; `given`: how those it gets are.
         sha256: of the teacher's release, 64 hexadecimal digits.
     """
 
@@ -137,9 +128,8 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        """Return logits, in float32 under autocast too; see `full_logits`."""
         features = self.encoder(images * self.scale + self.shift)
-        with torch.autocast(features.device.type, enabled=False):
+        with torch.autocast(features.device.type, enabled=False):  # as `full_logits`
             return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
 
 

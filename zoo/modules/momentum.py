@@ -42,8 +42,7 @@ class MomentumEncoder(nn.Module):
         size, n, start = self.ranks.size, len(x), self.ranks.rank * len(x)
         groups = max(1, min(self.key_groups, size * n // 2))
         order = torch.randperm(size * n, generator=self.ranks.generator, device=x.device)
-        if size > 1 and groups % size == 0 and size * n % groups == 0:
-            # one rank's groups are the places [g::groups]: each rank takes whole groups
+        if groups % size == 0 and size * n % groups == 0:  # each rank takes whole groups, [g::groups]
             order = order.view(-1, size, groups // size).transpose(0, 1).flatten()
         images = self.ranks.gather(x)[order[start : start + n]]
         if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
@@ -77,7 +76,6 @@ class KeyQueue(nn.Module):
         self.filled = nn.Buffer(torch.zeros((), dtype=torch.int64))
 
     def __len__(self) -> int:
-        """Return the capacity K."""
         return len(self.keys)
 
     @property

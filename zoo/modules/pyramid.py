@@ -12,17 +12,12 @@ from zoo.errors import ZooError
 class FeatureMaps(nn.Module):
     """Names an encoder's feature maps: images `[B, 3, H, W]` to an ordered dict of `[B, C_i, H_i, W_i]`.
 
-    torchvision's `FCN` and `DeepLabV3` take it as backbone, with one map named `out`.
+    torchvision's `FCN` and `DeepLabV3` take it as backbone, with one map named `out`. `channels` are the C_i.
 
     Args:
         encoder: of `zoo.load(name, features_only=True, out_indices=...)`, or timm's.
-        names: one for each map; by default "0", "1", ..., from the finest.
-
-    Attributes:
-        channels: C_i of each map.
-
-    Raises:
-        ZooError: for another model, or another number of names.
+        names: one for each map; by default "0", "1", ..., from the finest. Other models or numbers of names
+            are a ZooError.
     """
 
     def __init__(self, encoder: nn.Module, names: Sequence[str] | None = None) -> None:
@@ -49,12 +44,8 @@ class FeatureMaps(nn.Module):
 class FeaturePyramid(nn.Module):
     """A feature pyramid over any timm encoder: a backbone for torchvision's detectors.
 
-    Lateral and top-down convolutions (Lin et al. 2017, https://arxiv.org/abs/1612.03144), and one coarser map
-    named `pool`. torchvision's own `BackboneWithFPN` takes only ResNets.
-
-    Args:
-        encoder: see `FeatureMaps`.
-        out_channels: of every map of the pyramid, as torchvision's detectors read it.
+    Lateral and top-down convolutions (Lin et al. 2017, https://arxiv.org/abs/1612.03144) to `out_channels`,
+    and one coarser map named `pool`. torchvision's own `BackboneWithFPN` takes only ResNets.
     """
 
     def __init__(self, encoder: nn.Module, out_channels: int = 256) -> None:

@@ -25,15 +25,15 @@ class Scheduled(Config):
 
 
 class Learned(Config):
-    """A temperature that is trained with the weights and cannot leave (`min`, `max`)."""
+    """A temperature that is trained with the weights, strictly between `min` and `max`."""
 
     kind: Literal["learned"]
     start: float
     """At the first update."""
     min: Annotated[float, Field(ge=LOWEST_TAU)]
-    """Lower bound, which is not reached."""
+    """Lower bound."""
     max: float
-    """Upper bound, which is not reached."""
+    """Upper bound."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -69,10 +69,7 @@ def value_at(value: float | Scheduled, progress: float) -> float:
 
 
 class Temperature(nn.Module):
-    """The softmax's temperature: fixed, scheduled, or learned as min (max / min)^sigmoid(x) with a free x.
-
-    So it is bounded without a clamp, whose gradient would vanish at the bounds.
-    """
+    """The softmax's temperature: fixed, scheduled, or learned as min (max / min)^sigmoid(x) with a free x."""
 
     def __init__(self, config: float | Scheduled | Learned) -> None:
         super().__init__()
@@ -92,5 +89,4 @@ class Temperature(nn.Module):
         """Return what to record of `tau`, on the training's device: nothing where it never changes."""
         if isinstance(self.config, float):
             return {}
-        # filled there: a copy from the host would wait
         return {"tau": tau.detach() if isinstance(tau, Tensor) else torch.full((), tau, device=device)}

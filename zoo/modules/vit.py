@@ -1,9 +1,8 @@
 """What MoCo v3 fixes in a vision transformer: the patch embedding and the position embeddings.
 
-Source: Chen, Xie, He 2021, https://arxiv.org/abs/2104.02057, sections 4.2 and 5; authors' code
-https://github.com/facebookresearch/moco-v3, `vits.py`. Their initial weights are timm's `weight_init: moco`
-but for the patch embedding: there they have +-sqrt(6 / (3 p^2 + D)) and a zero bias, timm has
-+-sqrt(1 / (3 p^2)) for both, for p = 16 about half of it.
+Source: https://arxiv.org/abs/2104.02057, sections 4.2 and 5; github.com/facebookresearch/moco-v3, `vits.py`.
+Initial weights are timm's `weight_init: moco`, but for the patch embedding: there the authors have
++-sqrt(6 / (3 p^2 + D)) and a zero bias, timm +-sqrt(1 / (3 p^2)) for both, for p = 16 about half of it.
 """
 
 from typing import Any

@@ -37,11 +37,8 @@ class TensorViews:
     ) -> tuple[Tensor, ...]:
         """Return one batch `[B, 3, h, w]`, float32 and normalised, a view.
 
-        Args:
-            images: `[B, 3, H, W]`, uint8, rows of a batch that may be larger.
-            generator: what is drawn of it is drawn for the whole batch.
-            start: the first of these rows in the whole batch.
-            total: images in the whole batch; None: these are all.
+        `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
+        which numbers are drawn of `generator`; by default they are all.
 
         Raises:
             DataError: when the images are too small for an operation.
