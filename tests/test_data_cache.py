@@ -1,6 +1,5 @@
 """Decoded images kept in a file: equal pixels, never a damaged, truncated or stale one, never a half one."""
 
-import io
 import logging
 import os
 import signal
@@ -17,7 +16,7 @@ from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import digits, make, same
 from zoo.data import DataConfig, cache, open_dataset
 from zoo.data.cache import decode_all
-from zoo.data.config import ListFiles, Parquet
+from zoo.data.config import ListFiles
 from zoo.data.decode import scaled_to_square
 from zoo.errors import DataError
 
@@ -148,33 +147,6 @@ def test_other_images_sizes_and_orders_have_files_of_their_own(data, home):
     assert len(files(home)) == len(variants)
 
 
-def test_parquet_is_kept_by_column_and_rows(tmp_path, home, monkeypatch):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def column(seeds):
-        buffers = [io.BytesIO() for _ in seeds]
-        for buffer, seed in zip(buffers, seeds, strict=True):
-            photo(8, 8, seed).save(buffer, "JPEG")
-        return [{"bytes": buffer.getvalue(), "path": None} for buffer in buffers]
-
-    for shard in range(2):
-        seeds = range(shard * 3, shard * 3 + 3)
-        table = pa.table({"img": column(seeds), "other": column([s + 50 for s in seeds]), "label": [0, 1, 1]})
-        pq.write_table(table, tmp_path / f"train-{shard}.parquet")
-    first, other = (
-        open_dataset(DataConfig(source=Parquet(train="train-*.parquet", image=name)), "train", tmp_path)
-        for name in ("img", "other")
-    )
-    variants = [first, other, first.subset([5, 0]), first.subset([0, 5])]
-    wanted = [expected(dataset) for dataset in variants]
-    assert all(map(right, variants))
-    assert len(files(home)) == 4
-    refuse_to_decode(monkeypatch)
-    for dataset, pixels in zip(variants, wanted, strict=True):
-        assert np.array_equal(decoded(dataset).numpy(), pixels)
-
-
 def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
     read, seen = data._store.read, []
 
@@ -259,14 +231,3 @@ def test_images_of_several_sizes_are_refused_across_pieces(tmp_path, monkeypatch
     data = list_dataset(tmp_path, [photo(8, 8, 0), photo(9, 8, 1)])
     with pytest.raises(DataError, match=r"1\.png has \[8, 9\], the first \[8, 8\].*data.image_size"):
         decoded(data)
-
-
-def test_long_decoding_is_said_line_by_line_where_there_is_no_terminal(data, monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "zoo")
-    monkeypatch.setattr(cache, "PIECE", 3)
-    decoded(data, cache=False)
-    assert caplog.records == []
-    monkeypatch.setattr("zoo.data.decode.PATIENCE", 0.0)
-    decoded(data, cache=False)
-    lines = [record.getMessage() for record in caplog.records]
-    assert lines == [f"decoding: {done} of 7 images" for done in (3, 6, 7)]

@@ -112,13 +112,6 @@ def test_an_epoch_has_every_image_once_in_a_new_order_and_new_views(backend):
     assert len(epochs[0][0].views) == 2
 
 
-@EVERY_BACKEND
-def test_an_image_gets_new_views_whenever_it_comes_again(backend):
-    feed = make(digits().subset([0]), backend, views=[MOCO, MOCO], batch_size=1)
-    views = [view for batch in feed.stream(0, 6) for view in batch.views]
-    assert len({view.numpy().tobytes() for view in views}) == 12
-
-
 def test_the_order_is_a_function_of_seed_and_epoch_alone():
     order = torch.randperm(50, generator=torch.Generator().manual_seed(derive_seed("order", 1, 2)))
     for backend in ("tensor", "stream", "torchvision"):

@@ -27,7 +27,7 @@ def projection_head(
     """Build `layers` linear maps with ReLU between them: `[B, in_features]` to `[B, out_features]`.
 
     One layer is MoCo v1's head, two with `hidden` units between are the MLP of MoCo v2 and PaCo. `batchnorm`
-    comes before every ReLU (PaCo's CIFAR recipe), `last_batchnorm`, without affine, after the last layer (MoCo
+    comes before every ReLU (PaCo on CIFAR), `last_batchnorm`, without affine, after the last layer (MoCo
     v3), and `last_bias` is that layer's where no BatchNorm follows. Without `running_statistics` BatchNorm
     always takes those of its input.
     """
@@ -69,7 +69,7 @@ class CosineClassifier(nn.Module):
 class ScaledClassifier(nn.Linear):
     """A fixed linear classifier, `[B, D]` to `[B, C]`, with a learned factor for each class (LWS).
 
-    Source: https://arxiv.org/abs/1910.09217; github.com/facebookresearch/classifier-balancing (also the bias).
+    Source: https://arxiv.org/abs/1910.09217; github.com/facebookresearch/classifier-balancing (and bias).
     """
 
     def __init__(self, features: int, classes: int) -> None:
