@@ -182,7 +182,7 @@ def test_unknown_batchnorm_is_refused_by_name() -> None:
     class Strange(nn.BatchNorm2d):
         pass
 
-    with pytest.raises(TrainingError, match=r'"0" is a Strange .*key_groups'):
+    with pytest.raises(TrainingError, match=r'"0" is a Strange.*key_groups'):
         convert_ghost_batchnorm(nn.Sequential(Strange(3)), 4)
 
 

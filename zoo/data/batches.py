@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
-    """Return how many batches of all ranks one pass over `size` images has; `drop_last`: only whole ones."""
+    """Return how many batches one pass over `size` images has; `drop_last`: only whole ones."""
     return size // batch_size if drop_last else -(-size // batch_size)
 
 

@@ -34,12 +34,8 @@ PIECE = 64  # images that are decoded before they are passed on
 def decode_all(dataset: ImageDataset, image_size: int | None, *, device: torch.device, cache: bool) -> Tensor:
     """Return all images of a data set on `device` `[N, 3, H, W]`, uint8.
 
-    Args:
-        dataset: N images.
-        image_size: scale each to this square; None: they must be equally large.
-        device: where they are used.
-        cache: keep the decoded images in a file, and map it if it is as it should be. Images that need no
-            decoding are not kept.
+    They are scaled to a square of `image_size`; None: they must be equally large. With `cache` they are kept
+    in a file, which is mapped where it is there and intact; images that need no decoding are not kept.
 
     Raises:
         DataError: for images that cannot be read or have different sizes, or a file that cannot be written.

@@ -47,19 +47,10 @@ class TrainLoader:
     ) -> None:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
-        Args:
-            dataset: N images.
-            views: how they are augmented, and by which backend.
-            mean: of the three channels, for values in 0..1.
-            std: likewise.
-            batch_size: images in a batch of all ranks, which divide it.
-            drop_last: leave out the last batch of an epoch when it is smaller.
-            seed: of the order and of the augmentation.
-            device: where batches are.
-            image_size: scale images to this square when they are decoded; None: as stored.
-            rank: whose rows of each batch.
-            world_size: number of ranks.
-            sampling: how the images of an epoch are drawn; see `zoo.data.batches.drawn_by`.
+        `mean` and `std` are those of the channels for values in 0..1; `batch_size` is that of all `world_size`
+        ranks, which divide it. `drop_last` leaves out the last batch of an epoch when it is smaller. Order
+        and augmentation are drawn by `seed`, the images of an epoch as `sampling` says (see `drawn_by`).
+        Images are scaled to a square of `image_size` when they are decoded; None leaves them as stored.
 
         Raises:
             DataError: when no batch can be made, or when the tensor backend cannot read the data.

@@ -19,13 +19,10 @@ from zoo.data.views import PILViews, seeded
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
-Sample = list[Tensor] | str
-"""What is made of an image, `[3, h, w]`, uint8, each; or its error: an exception would bring a traceback."""
-
-Key = tuple[int, ...]
-"""Epoch, place in the data set, and where an epoch may have an image more than once its place there."""
-
-
+Sample = (
+    list[Tensor] | str
+)  # views of an image `[3, h, w]`, uint8, or its error: exceptions bring tracebacks
+Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
 _SHOWN = 3  # names of unreadable images in an error
 
 
@@ -138,21 +135,12 @@ def eval_images(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
 
-    Pixels are those of timm's evaluation transform; `mean` and `std` are for values in 0..1.
-
-    Args:
-        dataset: what to go through, once.
-        eval_view: size, crop and interpolation.
-        mean: of the three channels.
-        std: likewise.
-        batch_size: images at a time; the last batch may have fewer.
-        device: where the images are.
-        workers: processes that decode; 0: this one.
-        split: which images these are, for the error.
-        errors: gets what is wrong with each unreadable image, by its place; it is left out then.
+    Pixels are those of timm's evaluation transform as `eval_view` has it; `mean` and `std` are those of the
+    channels for values in 0..1. `workers` processes decode (0: this one). `errors` gets what is wrong with
+    each unreadable image, by its place in the data set; without it they are an error.
 
     Raises:
-        DataError: at the end of the pass, without `errors`: how many images cannot be read, and which.
+        DataError: at the end of the pass: how many images of `split` cannot be read, and which.
     """
     from timm.data import create_transform
 
@@ -170,7 +158,7 @@ def eval_images(
     found = {} if errors is None else errors
     for index, views, unreadable in in_order(samples, batch_size, workers, place):
         found |= unreadable
-        if views and not (found and errors is None):
+        if views and (not found or errors is not None):
             images = views[0].to(place, non_blocking=True).float()
             yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does it
     if found and errors is None:
