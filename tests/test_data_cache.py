@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.data_fixtures import list_dataset, photo
-from tests.test_data_loader import digits, make, same
+from tests.test_data_loader import digits
 from zoo.data import DataConfig, cache, open_dataset
 from zoo.data.cache import decode_all
 from zoo.data.config import ListFiles
@@ -81,14 +81,6 @@ def test_a_second_run_maps_the_file_of_the_first_which_any_numpy_reads(
     assert str(file) in Path("/proc/self/maps").read_text()
     pixels[0] = 0  # a copy of the page, not the file
     assert np.array_equal(np.load(file), wanted)
-
-
-def test_batches_are_those_without_a_cache(data):
-    plain, first, second = (
-        list(make(data, batch_size=3, cache=kept).stream(0, 5)) for kept in (False, True, True)
-    )
-    for other in (first, second):
-        assert all(same(a, b) for a, b in zip(plain, other, strict=True))
 
 
 def test_only_what_was_decoded_is_kept_and_only_on_demand(data, home):

@@ -65,11 +65,3 @@ def test_workers_send_a_batch_in_few_open_files(tmp_path, monkeypatch):
         assert [len(images) for images, _ in batches] == [48, 48]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_leaves_the_global_generator_alone(tmp_path):
-    data = list_dataset(tmp_path, [photo(8, 8, seed=0)] * 2)
-    torch.manual_seed(5)
-    state = torch.get_rng_state()
-    list(eval_images(data, EvalView(size=8), MEAN, STD, batch_size=2, device="cpu"))
-    assert torch.equal(torch.get_rng_state(), state)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data_fixtures import MEAN, STD, list_dataset, photo
+from tests.data_fixtures import STD, list_dataset, photo
 from tests.test_data_loader import EVERY, EVERY_BACKEND, MOCO, digits, make, same
-from zoo.catalog import list_recipes
-from zoo.data import Batch, TensorViews, ops
+from zoo.data import Batch, ops
 from zoo.data.batches import drawn_by, epoch_order
 from zoo.data.streamed import split_view
 from zoo.data.views import CPU_PART, draws
@@ -134,16 +133,6 @@ def test_workers_do_what_gives_one_size(view, host):
     assert split_view(view) == (view[:host], view[host:])
 
 
-@pytest.mark.parametrize("name", list_recipes("res*") + list_recipes("vit*"))
-def test_what_is_left_of_every_recipes_views_runs_on_a_batch(name):
-    for view in Recipe.load(name).views.train:
-        host, rest = split_view(view)
-        size = host[-1].size if host and hasattr(host[-1], "size") else 32
-        pixels = torch.zeros(1, 3, size, size, dtype=torch.uint8)
-        (out,) = TensorViews([rest], MEAN, STD)(pixels, torch.Generator())
-        assert out.shape == (1, 3, size, size)
-
-
 @pytest.mark.parametrize(
     "rest",
     [
@@ -161,9 +150,3 @@ def test_a_view_without_further_draws_is_torchvisions(tmp_path, rest):
     difference = (ours.views[0] - theirs.views[0]).abs() * torch.tensor(STD).view(3, 1, 1)
     assert difference.max() <= (2 / 255 if rest else 0)
     assert theirs.views[0].std() > 0.1
-
-
-def test_draws_on_the_device_are_new_in_every_step():
-    view = [{"op": "pad_crop", "size": 8, "padding": 0}, {"op": "color_jitter", "p": 1.0}]  # no worker draws
-    feed = make(digits().subset([0]), "stream", views=[view], batch_size=1)
-    assert len({batch.views[0].numpy().tobytes() for batch in feed.stream(0, 6)}) == 6

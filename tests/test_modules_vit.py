@@ -119,20 +119,3 @@ def test_an_encoder_that_has_nothing_to_fix_is_refused(change, arch, message):
         change(model)
     assert "\n" not in str(caught.value)
     assert [p.requires_grad for p in model.parameters()] == before
-
-
-def test_initial_weights_are_those_that_the_documentation_says():
-    """`weight_init: moco` is the authors', but for the patch embedding."""
-    torch.manual_seed(0)
-    model = backbones.create("vit_small_patch16_224", depth=1, weight_init="moco")
-    block = model.blocks[0]
-    for weight, fan in (
-        (block.attn.qkv.weight, 384 + 384),
-        (block.attn.proj.weight, 384 + 384),
-        (block.mlp.fc1.weight, 384 + 1536),
-    ):
-        assert weight.abs().max().item() == pytest.approx((6 / fan) ** 0.5, rel=1e-3)
-    assert not block.attn.qkv.bias.any()
-    embedding, authors = model.patch_embed.proj, (6 / (768 + 384)) ** 0.5
-    assert embedding.weight.abs().max().item() == pytest.approx(0.5 * authors, rel=1e-3)
-    assert embedding.bias.any()

@@ -47,7 +47,7 @@ class TrainLoader:
     ) -> None:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
-        `mean` and `std` are those of the channels for values in 0..1; `batch_size` is that of all `world_size`
+        `mean` and `std` are those of the channels for values in 0..1, `batch_size` that of all `world_size`
         ranks, which divide it. `drop_last` leaves out the last batch of an epoch when it is smaller. Order
         and augmentation are drawn by `seed`, the images of an epoch as `sampling` says (see `drawn_by`).
         Images are scaled to a square of `image_size` when they are decoded; None leaves them as stored.

@@ -19,9 +19,7 @@ from zoo.data.views import PILViews, seeded
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
-Sample = (
-    list[Tensor] | str
-)  # views of an image `[3, h, w]`, uint8, or its error: exceptions bring tracebacks
+Sample = list[Tensor] | str  # views of an image `[3, h, w]`, uint8, or its error
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
 _SHOWN = 3  # names of unreadable images in an error
 
