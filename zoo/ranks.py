@@ -24,13 +24,6 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-def part_of(total: int, part: int, parts: int) -> tuple[int, int]:
-    """Return where a part of `total` begins, and where it ends, as `torch.tensor_split` cuts it."""
-    each, more = divmod(total, parts)
-    start = part * each + min(part, more)
-    return start, start + each + (part < more)
-
-
 class Ranks:
     """One of `size` processes, each with its rows of every batch, in rank order.
 

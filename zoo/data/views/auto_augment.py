@@ -29,11 +29,11 @@ RAND_AUGMENT = ("Identity", *SIGNED, "Posterize", "Solarize", "AutoContrast", "E
 BINS, RAND_AUGMENT_BINS = 10, 31  # strengths to choose from
 LEVELS = 256
 
-UNCHANGED, MOVED, SHEARED, TABLE, AUTO_CONTRAST, EQUALIZE, COLOR, CONTRAST, SHARPNESS = range(9)
+MOVED, SHEARED, UNCHANGED, TABLE, AUTO_CONTRAST, EQUALIZE, COLOR, CONTRAST, SHARPNESS = range(9)
 _KINDS = {
+    **dict.fromkeys(("Brightness", "Posterize", "Solarize", "Invert"), TABLE),
     **{"Identity": UNCHANGED, "AutoContrast": AUTO_CONTRAST, "Equalize": EQUALIZE},
     **{"Color": COLOR, "Contrast": CONTRAST, "Sharpness": SHARPNESS},
-    **dict.fromkeys(("Brightness", "Posterize", "Solarize", "Invert"), TABLE),
 }  # of all others: MOVED or SHEARED
 
 
@@ -67,11 +67,9 @@ def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: D
 
 
 def draw(p: Tensor, draws: Draws) -> Tensor:
-    """Draw one of N sequences for each image, whose S steps happen with the probabilities `p` `[N, S]`.
+    """Draw rows `[B, S]`: one of N sequences for each image, whose steps have the probabilities `p` `[N, S]`.
 
-    Returns:
-        Rows `[B, S]`: (i S + s) 2 is step s of sequence i, the next one the same with the other sign, and
-        2 N S nothing.
+    Row (i S + s) 2 is step s of sequence i, the next one the same with the other sign, and 2 N S nothing.
     """
     count, steps = p.shape
     sequence = draws.randint(float(count)).long()
@@ -100,10 +98,10 @@ def space(
 
 
 def strength(name: str, bins: int, index: int | None, height: int, width: int, variant: str) -> float:
-    """Return the strength number `index` of `bins`, before its sign, for images of `height` x `width` pixels.
+    """Return the strength number `index` of `bins`, before its sign, in the units of `SIGNED`.
 
-    In the units of `SIGNED`, but translations in pixels; bits for Posterize, the share of 255 where inversion
-    begins for Solarize, 0 for what has no strength. Rounded where torchvision rounds; PaCo's stay in float64.
+    But translations are in pixels, Posterize in bits, and Solarize in shares of 255, from which on values are
+    inverted. 0 for what has no strength. Rounded where torchvision rounds; PaCo's stay in float64.
     """
     if index is None or name == "Identity":
         return 0.0
@@ -113,9 +111,8 @@ def strength(name: str, bins: int, index: int | None, height: int, width: int, v
     if variant == "paco" and (name in SIGNED or name == "Solarize"):
         first, last = (0.0, SIGNED[name]) if name in SIGNED else (256 / 255, 0.0)
         return float(np.linspace(first, last, bins)[index]) * length
-    if name in SIGNED:
-        return float(torch.linspace(0.0, SIGNED[name] * length, bins)[index])
-    return float(torch.linspace(1.0, 0.0, bins)[index]) if name == "Solarize" else 0.0
+    first, last = (1.0, 0.0) if name == "Solarize" else (0.0, SIGNED.get(name, 0.0) * length)
+    return float(torch.linspace(first, last, bins)[index])
 
 
 def rows_of(
@@ -168,8 +165,7 @@ def apply(images: Tensor, rows: Rows, variant: str) -> Tensor:
     images = only(kind == MOVED, partial(transform, fill=fill), images, rows.source)
     if variant == "paco":  # on a GPU it is computed for all images
         images = only(kind == SHEARED, partial(shear, fill=fill), images, rows.shear)
-    by_table = (kind == TABLE) | (kind == AUTO_CONTRAST) | (kind == EQUALIZE)
-    images = only(by_table, look_up, images, kind, rows.table)
+    images = only((kind >= TABLE) & (kind <= EQUALIZE), look_up, images, kind, rows.table)
     return only(kind >= COLOR, blend, images, kind, rows.factor)
 
 

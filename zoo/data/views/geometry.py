@@ -38,11 +38,8 @@ def crop_boxes(
     w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
-    central_h, central_w = height, width
-    if width / height < op.ratio[0]:
-        central_h = round(width / op.ratio[0])
-    elif width / height > op.ratio[1]:
-        central_w = round(height * op.ratio[1])
+    central_h = min(height, round(width / op.ratio[0]))
+    central_w = min(width, round(height * op.ratio[1]))
     h = torch.where(found, h.gather(1, first)[:, 0], float(central_h))
     w = torch.where(found, w.gather(1, first)[:, 0], float(central_w))
     top = torch.where(found, draws.randint(height - h + 1), float((height - central_h) // 2))
@@ -71,17 +68,11 @@ def resample_matrix(start: Tensor, length: Tensor, size: int, source: int, inter
 
 
 def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
-    """Blur each image by a standard deviation of its own.
-
-    Raises:
-        DataError: when the kernel is too large for the images.
-    """
+    """Blur each image by a standard deviation of its own; DataError for a kernel too large for the images."""
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
-        raise DataError(
-            f"gaussian_blur: kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels,"
-            f" expected at most {2 * min(height, width) - 1}"
-        )
+        large = f"kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels"
+        raise DataError(f"gaussian_blur: {large}, expected at most {2 * min(height, width) - 1}")
 
     def blurred(images: Tensor, sigma: Tensor) -> Tensor:
         rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
@@ -92,10 +83,7 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
 
 
 def blur_matrix(sigma: Tensor, kernel_size: int, size: int) -> Tensor:
-    """Return Gaussian blurs `[B, size, size]` of standard deviation `sigma` `[B]`, as torchvision has them.
-
-    `kernel_size` taps, normalised to sum 1, edges reflected without repeating the last pixel.
-    """
+    """Return torchvision's Gaussian blurs `[B, size, size]` of `sigma` `[B]`, edges reflected."""
     radius = kernel_size // 2
     taps = torch.arange(-radius, radius + 1, device=sigma.device)
     kernel = torch.exp(-0.5 * (taps / sigma.clamp(min=1e-6)[:, None]) ** 2)
@@ -122,11 +110,7 @@ def horizontal_flip(op: ops.HorizontalFlip, images: Tensor, draws: Draws) -> Ten
 
 
 def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
-    """Pad with zeros and take a window of `size` x `size` pixels.
-
-    Raises:
-        DataError: when the padded images are smaller.
-    """
+    """Pad with zeros and take a window of `size` x `size` pixels; DataError for smaller images."""
     height, width = images.shape[-2:]
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
