@@ -28,7 +28,7 @@ from zoo.errors import DataError
 from zoo.files import write_atomic, write_text, writing
 
 FORMAT = 3
-PIECE = 64  # images that are decoded before they are passed on
+PIECE, PARALLEL = 64, 1024  # images decoded before they are passed on; how many pay for worker processes
 
 
 def decode_all(dataset: ImageDataset, image_size: int | None, *, device: torch.device, cache: bool) -> Tensor:
@@ -117,7 +117,7 @@ def _decoded(dataset: ImageDataset, image_size: int | None) -> Iterator[tuple[in
         DataError: for another size than the first one's; at the end, saying which images cannot be read.
     """
     # images of a program may come from code that is not made for several processes
-    workers = own_cores() if len(dataset) > 16 * PIECE and dataset.encoded() is not None else 0
+    workers = own_cores() if len(dataset) > PARALLEL and dataset.encoded() is not None else 0
     samples = Samples(dataset, partial(_pixels, image_size=image_size))
     found, shape = dict[int, str](), torch.Size()
     with progress(len(dataset), "decoding") as advance:
