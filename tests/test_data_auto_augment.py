@@ -224,22 +224,3 @@ def test_pacos_variant_makes_what_its_code_may_make_as_often(make, count):
     found = Counter(each.numpy().tobytes() for each in found.movedim(1, -1).contiguous())
     assert set(found) <= {key for key, share in expected.items() if share > 0}
     assert chi_square(found, expected) > 1e-3
-
-
-# --- whole operations -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "op", [ops.AutoAugment(policy="imagenet"), ops.RandAugment(num_ops=3, magnitude=30)], ids=lambda op: op.op
-)
-def test_each_image_is_what_pillow_makes_of_it_with_what_was_drawn_for_it(op):
-    """Also of values between two steps of 8 bits, which are rounded first."""
-    images = [photo(32, 32, seed) for seed in range(200)]
-    between = torch.rand(200, 3, 32, 32, generator=generator()).sub_(0.5) * (0.9 / 255)
-    made = augment((batch(images) / 255 + between).clamp_(0, 1), op, seed=3)
-    for column in drawn(op, len(images), 3):
-        images = [
-            image if step is None else pillow(image, *step)
-            for image, step in zip(images, column, strict=True)
-        ]
-    assert torch.allclose(made, batch(images) / 255, atol=1e-7)

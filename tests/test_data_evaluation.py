@@ -3,7 +3,6 @@
 import resource
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from timm.data import create_transform
@@ -38,14 +37,6 @@ def test_pixels_are_those_of_timm(tmp_path, size, crop_pct, interpolation, worke
     assert torch.equal(torch.cat([pixels for pixels, _ in batches]), expected)
 
 
-def test_images_of_the_right_size_are_not_resampled(tmp_path):
-    image = photo(16, 16, seed=0)
-    data = list_dataset(tmp_path, [image, image])
-    view = EvalView(size=16, crop_pct=1.0)
-    pixels, _ = next(eval_images(data, view, [0.0] * 3, [1.0] * 3, batch_size=2, device="cpu"))
-    assert np.array_equal((pixels[0] * 255).round().permute(1, 2, 0).numpy(), np.asarray(image))
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers):
     data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(6)])
@@ -64,7 +55,7 @@ def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers
 
 
 def test_workers_send_a_batch_in_few_open_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("zoo.data.streamed.processes", lambda asked: asked)
+    monkeypatch.setattr("zoo.data.streamed.own_cores", lambda: 2)
     data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(96)])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     there = len(list(Path("/proc/self/fd").iterdir()))
@@ -74,11 +65,3 @@ def test_workers_send_a_batch_in_few_open_files(tmp_path, monkeypatch):
         assert [len(images) for images, _ in batches] == [48, 48]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_leaves_the_global_generator_alone(tmp_path):
-    data = list_dataset(tmp_path, [photo(8, 8, seed=0)] * 2)
-    torch.manual_seed(5)
-    state = torch.get_rng_state()
-    list(eval_images(data, EvalView(size=8), MEAN, STD, batch_size=2, device="cpu"))
-    assert torch.equal(torch.get_rng_state(), state)

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
-from torchvision.models.segmentation import FCN, DeepLabV3
+from torchvision.models.segmentation import DeepLabV3
 from torchvision.models.segmentation.deeplabv3 import DeepLabHead
-from torchvision.models.segmentation.fcn import FCNHead
 from torchvision.ops import MultiScaleRoIAlign
 
 import zoo
@@ -84,11 +82,10 @@ def test_a_detector_learns_on_a_backbone_of_the_zoo() -> None:
     assert {"boxes", "labels", "scores"} == set(found[0])
 
 
-@pytest.mark.parametrize(("net", "head"), [(FCN, FCNHead), (DeepLabV3, DeepLabHead)])
-def test_a_segmentation_net_learns_on_a_backbone_of_the_zoo(net: Any, head: Any) -> None:
+def test_a_segmentation_net_learns_on_a_backbone_of_the_zoo() -> None:
     torch.manual_seed(0)
     maps = FeatureMaps(zoo.load(PACO, features_only=True, out_indices=[-1]), ["out"])
-    model = net(maps, head(maps.channels[-1], 2))
+    model = DeepLabV3(maps, DeepLabHead(maps.channels[-1], 2))
     images, _, masks = scenes(8)
     share = masks.float().mean()
     constant = -(share * share.log() + (1 - share) * (1 - share).log()).item()  # of every pixel the same
@@ -103,14 +100,6 @@ def test_a_segmentation_net_learns_on_a_backbone_of_the_zoo(net: Any, head: Any)
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.7 * constant, (losses, constant)
-
-
-def test_the_default_faster_rcnn_takes_a_resnet_s_four_maps_in_one_line() -> None:
-    encoder = timm.create_model("resnet18", features_only=True, out_indices=(1, 2, 3, 4))
-    model = FasterRCNN(FeaturePyramid(encoder, out_channels=16), num_classes=11, min_size=64, max_size=64)
-    images, targets, _ = scenes(2)
-    losses = model(list(images), targets)
-    assert {"loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"} == set(losses)
 
 
 def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None:
@@ -133,7 +122,6 @@ def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None
     [
         ("cifar_resnet20", 32, {}, [1, 2, 4]),
         ("resnet18_cifar", 32, {}, [1, 1, 2, 4, 8]),
-        ("resnet18", 64, {}, [2, 4, 8, 16, 32]),
         ("vit_tiny_patch16_224", 32, {"img_size": 32, "patch_size": 8}, [8, 8, 8]),
         ("swin_tiny_patch4_window7_224", 224, {"depths": [1, 1, 1, 1]}, [4, 8, 16, 32]),
     ],
@@ -164,7 +152,7 @@ def test_maps_of_a_release_are_those_of_its_encoder_channels_first(
 def test_what_gives_no_feature_maps_and_other_names_are_refused() -> None:
     with pytest.raises(ZooError, match=r"CifarResNet without feature maps.*features_only=True"):
         FeaturePyramid(zoo.load(PACO))
-    with pytest.raises(ZooError, match="found 1, but the encoder gives 3 maps"):
+    with pytest.raises(ZooError, match="found 1, expected one for each of 3 maps"):
         FeatureMaps(zoo.load(PACO, features_only=True), ["out"])
     with pytest.raises(zoo.ZooError, match="out_indices=\\(9,\\)"):
         zoo.load(PACO, features_only=True, out_indices=(9,))

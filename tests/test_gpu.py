@@ -5,7 +5,6 @@ Skipped where there is none. A process whose CUDA context an error has broken fa
 
 from __future__ import annotations
 
-import copy
 import signal
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
 from zoo.evaluation.encode import extract
-from zoo.modules import convert_ghost_batchnorm
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, train
@@ -76,20 +74,6 @@ def test_compiled_encoders_train_alike(kind: str, mode: str, tmp_path: Path) -> 
     run(recipe(kind, *changes), tmp_path / "eager")
     run(recipe(kind, *changes, f"training.compile={mode}"), tmp_path / "fast")
     assert losses(tmp_path / "fast") == pytest.approx(losses(tmp_path / "eager"), rel=0.02)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_ghost_groups_are_the_same_with_channels_innermost(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    ghost = convert_ghost_batchnorm(torch.nn.BatchNorm2d(16), 4).cuda()
-    again = copy.deepcopy(ghost)
-    x = (3 + 2 * torch.randn(32, 16, 9, 9, device="cuda")).to(dtype)
-    with torch.no_grad():
-        found = again(x.to(memory_format=torch.channels_last))
-        torch.testing.assert_close(found, ghost(x))
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(again.running_mean, ghost.running_mean)
-    torch.testing.assert_close(again.running_var, ghost.running_var)
 
 
 @pytest.mark.parametrize("changes", [(), ("training.compile=reduce-overhead",), ("training.precision=fp16",)])

@@ -24,13 +24,6 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-def part_of(total: int, part: int, parts: int) -> tuple[int, int]:
-    """Return where a part of `total` begins, and where it ends, as `torch.tensor_split` cuts it."""
-    each, more = divmod(total, parts)
-    start = part * each + min(part, more)
-    return start, start + each + (part < more)
-
-
 class Ranks:
     """One of `size` processes, each with its rows of every batch, in rank order.
 
@@ -110,21 +103,6 @@ class Ranks:
             column.contiguous().view(tensor.dtype).view(len(gathered), *tensor.shape[1:])
             for column, tensor in zip(torch.split(gathered, widths, dim=1), tensors, strict=True)
         ]
-
-    @torch.no_grad()
-    def exchange(self, rows: Tensor, sent: Sequence[Tensor], received: Sequence[int]) -> Tensor:
-        """Send rows to where they are wanted; return what arrives `[sum(received), ...]`, in rank order.
-
-        Args:
-            rows: this rank's `[n, ...]`.
-            sent: for each rank the places of the rows that go there.
-            received: how many rows come from each rank.
-        """
-        out = rows.new_empty(sum(received), *rows.shape[1:])
-        dist.all_to_all_single(
-            out, rows[torch.cat(list(sent))].contiguous(), list(received), [len(places) for places in sent]
-        )
-        return out
 
     @torch.no_grad()
     def average_(self, tensors: Sequence[Tensor]) -> None:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,7 +20,8 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, TrainLoader, ViewsConfig, open_dataset
 from zoo.data.cache import decode_all
 from zoo.data.config import ListFiles
-from zoo.data.streamed import Samples, split_view
+from zoo.data.streamed import Samples, augment, split_view
+from zoo.data.views import PILViews
 
 _COMMON = [
     {"op": "random_resized_crop", "size": 224},
@@ -134,8 +136,10 @@ def worker_share(name: str) -> Row:
         data = jpegs(path, 16, 500, 375)
         views = views_of(name, "stream", 0).train
         crops = [split_view(view)[0] for view in views]
-        ours, theirs = Samples(data, crops, 0, None), Samples(data, views, 0, None)
-        plain = Samples(data, [[view[0]] for view in views], 0, None)
+        ours, theirs, plain = (
+            Samples(data, partial(augment, views=PILViews(each), seed=0, image_size=None))
+            for each in (crops, views, [[view[0]] for view in views])
+        )
         crop, expected = (samples[(0, 3)][0].int() for samples in (ours, plain))
         same = gate("crop", (crop - expected).abs().max().item(), 0)
 

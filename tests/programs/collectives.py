@@ -6,7 +6,9 @@ import os
 import time
 
 import torch
+from torch import nn
 
+from zoo.modules import MomentumEncoder
 from zoo.training.distributed import join
 
 with join("cpu") as ranks:
@@ -30,14 +32,15 @@ with join("cpu") as ranks:
     for a, b in zip(found, [labels, flags, whole.float()[:, :1, None]], strict=True):
         assert a.dtype == b.dtype and torch.equal(a, b)
 
-    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(1))
-    wanted, owner = order.view(size, each), torch.arange(len(whole)) // each  # rank r asks for order[r]
-    sent = [part[owner[part] == rank] - rank * each for part in wanted]
-    received = [int((owner[wanted[rank]] == r).sum()) for r in range(size)]
-    arrived = ranks.exchange(own.detach(), sent, received)
-    assert torch.equal(
-        arrived, torch.cat([whole[wanted[rank][owner[wanted[rank]] == r]] for r in range(size)])
-    )
+    images = torch.randn(each * size, 3, 4, 4, generator=torch.Generator().manual_seed(2))
+    net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2), nn.Flatten())
+    net[0].weight.data = torch.ones(2, 3, 1, 1)
+    for groups in (size, 2 * size):  # keys are those of one rank, in groups of the whole batch
+        alone, shared = (MomentumEncoder(net, key_groups=groups) for _ in range(2))
+        shared.ranks = ranks
+        torch.manual_seed(3)
+        ranks.generator.manual_seed(3)
+        torch.testing.assert_close(shared(images[ranks.own]), alone(images)[ranks.own])
 
     means = [torch.full((2,), float(rank)), torch.full((3, 1), 10.0 * rank)]
     ranks.average_(means)

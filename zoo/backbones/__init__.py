@@ -12,7 +12,7 @@ from torch import nn
 
 from zoo.backbones import cifar as cifar  # imported for its registration with timm
 from zoo.errors import ZooError, did_you_mean, first_line
-from zoo.modules.modes import evaluating
+from zoo.modules.heads import evaluating
 
 __all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of", "size_built_for"]
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from zoo.data.batches import Batch
     from zoo.data.config import DataConfig, EvalView, LongTail, ViewsConfig, parse_data_spec
     from zoo.data.dataset import ImageDataset
-    from zoo.data.evaluation import eval_images
     from zoo.data.loader import TrainLoader
     from zoo.data.sources import open_dataset
+    from zoo.data.streamed import eval_images
     from zoo.data.views import TensorViews
 
 __all__ = [
@@ -41,7 +41,7 @@ _HOME_OF = {
     "TensorViews": "views",
     "TrainLoader": "loader",
     "ViewsConfig": "config",
-    "eval_images": "evaluation",
+    "eval_images": "streamed",
     "open_dataset": "sources",
     "parse_data_spec": "config",
 }

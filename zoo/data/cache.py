@@ -1,74 +1,62 @@
 """Data sets decoded once: into memory, or into a checked file that later runs map instead of decoding.
 
-The file is a NumPy array `[N, 3, H, W]`, uint8 (`numpy.load` reads it), named by a hash of all that decides
-its content; its CRC-32 is beside it. Both are below `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`) and
-can be deleted at any time.
+The file is a NumPy array `[N, 3, H, W]`, uint8, named by a hash of all that decides its content, with its
+CRC-32 beside it, below `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`); it can be deleted at any time.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
 import re
-import warnings
 import zlib
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import PIL
 import torch
 from filelock import FileLock
-from numpy.typing import NDArray
-from PIL import features
+from PIL import Image, features
 from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
 
 from zoo.data.dataset import ImageDataset
 from zoo.data.decode import LOG, own_cores, progress, scaled_to_square
+from zoo.data.streamed import Key, Samples, cannot_be_read, in_order
 from zoo.errors import DataError
-from zoo.files import write_text
+from zoo.files import write_atomic, write_text, writing
 
 FORMAT = 3
-PIECE_IMAGES, PIECE_BYTES = 1024, 64 << 20  # whichever is less: what is decoded before it is passed on
-RESIDENT_SHARE = 0.5  # of a GPU's free memory: the rest is the model's, its activations' and the queue's
-_SHOWN = 3  # names of unreadable images in an error
-
-Pixels = NDArray[np.uint8]
-Shape = tuple[int, int, int, int]
+PIECE, PARALLEL = 64, 1024  # images decoded before they are passed on; how many pay for worker processes
 
 
 def decode_all(dataset: ImageDataset, image_size: int | None, *, device: torch.device, cache: bool) -> Tensor:
-    """Return all images of a data set `[N, 3, H, W]`, uint8, decoded or from the file of an earlier run.
+    """Return all images of a data set on `device` `[N, 3, H, W]`, uint8.
 
-    Args:
-        dataset: N images.
-        image_size: scale each to this square; None: they must be equally large.
-        device: where they are used; a file's images stay mapped, not to be written to, where they would fill
-            a GPU.
-        cache: keep the decoded images in a file, and take them from there if it is as it should be. Images
-            that need no decoding are not kept.
+    They are scaled to a square of `image_size`; None: they must be equally large. With `cache` they are kept
+    in a file, which is mapped where it is there and intact; images that need no decoding are not kept.
 
     Raises:
-        DataError: for images that cannot be read or have different sizes, or too little memory.
+        DataError: for images that cannot be read or have different sizes, or a file that cannot be written.
     """
     file = _file_of(dataset, image_size) if cache else None
-    if file is not None:
-        try:
-            if not _is_whole(file):
-                _decode_into(file, dataset, image_size)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-                return _on_device(torch.from_numpy(np.load(file, mmap_mode="r")), device)
-        except (OSError, NotImplementedError) as error:  # a file system may have no locks
-            LOG.warning("%s: not kept, so the next run decodes again: %s", file, error)
-    shape = _shape(dataset, image_size)
-    pixels, at = _allocate(shape, device), 0
-    for piece in _pieces(dataset, image_size, shape):
-        pixels[at : at + len(piece)] = torch.from_numpy(piece)
-        at += len(piece)
-    return pixels
+    if file is None:
+        pixels = torch.empty(0)
+        for start, images in _decoded(dataset, image_size):
+            if start == 0:
+                pixels = images.new_empty(len(dataset), *images.shape[1:])
+            pixels[start : start + len(images)] = images
+        return pixels.to(device)
+    with writing(f'"{file}"', DataError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
+            for left in file.parent.glob(f".{file.name}.*"):  # by a killed process
+                left.unlink()
+            if not _is_intact(file):
+                write_atomic(file, lambda part: _write(part, dataset, image_size))
+                write_text(file.with_suffix(".crc32"), _crc32(file))
+        return torch.from_numpy(np.load(file, mmap_mode="c")).to(device)
 
 
 def _file_of(dataset: ImageDataset, image_size: int | None) -> Path | None:
@@ -90,122 +78,57 @@ def _file_of(dataset: ImageDataset, image_size: int | None) -> Path | None:
     return Path(base, "zoo", "decoded", f"{readable}-{image_size or 'stored'}-{key.hexdigest()[:32]}.npy")
 
 
-def _is_whole(file: Path) -> bool:
+def _is_intact(file: Path) -> bool:
     """Return whether a file is there and has the checksum that was written with it."""
     try:
-        whole = file.with_suffix(".crc32").read_text(encoding="utf-8") == _crc32(file)
+        intact = file.with_suffix(".crc32").read_text(encoding="utf-8") == _crc32(file)
     except FileNotFoundError:
         return False
-    if not whole:
+    if not intact:
         LOG.warning("%s: damaged; the images are decoded anew", file)
-    return whole
+    return intact
 
 
 def _crc32(file: Path) -> str:
     crc = 0
     with file.open("rb") as content:
-        while piece := content.read(PIECE_BYTES):
+        while piece := content.read(1 << 26):
             crc = zlib.crc32(piece, crc)
     return f"{crc:08x}\n"
 
 
-def _decode_into(file: Path, dataset: ImageDataset, image_size: int | None) -> None:
-    """Decode into `file`, unless another process has done it meanwhile."""
-    part = file.with_suffix(".part")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
-        if _is_whole(file):
-            return
-        try:
-            shape = _shape(dataset, image_size)
-            with part.open("wb") as content:  # a mapped file on a full disk would end the process
-                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+def _write(file: Path, dataset: ImageDataset, image_size: int | None) -> None:
+    with file.open("wb") as content:  # a mapped file on a full disk would end the process
+        for start, images in _decoded(dataset, image_size):
+            if start == 0:
+                header = {"descr": "|u1", "fortran_order": False, "shape": (len(dataset), *images.shape[1:])}
                 np.lib.format.write_array_header_1_0(content, header)
-                for piece in _pieces(dataset, image_size, shape):
-                    content.write(piece.data)
-            write_text(file.with_suffix(".crc32"), _crc32(part))
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
+            content.write(images.numpy().data)
 
 
-def _pixels(dataset: ImageDataset, index: int, image_size: int | None) -> Pixels:
-    image = np.asarray(scaled_to_square(dataset.image(index), image_size))
-    return np.ascontiguousarray(image.transpose(2, 0, 1))
+def _pixels(image: Image.Image, _key: Key, *, image_size: int | None) -> list[Tensor]:
+    return [pil_to_tensor(scaled_to_square(image, image_size))]
 
 
-def _shape(dataset: ImageDataset, image_size: int | None) -> Shape:
-    """Return the shape of all images together, as the first one has it."""
-    _, height, width = _pixels(dataset, 0, image_size).shape
-    return len(dataset), 3, height, width
-
-
-def _pieces(dataset: ImageDataset, image_size: int | None, shape: Shape) -> Iterator[Pixels]:
-    """Yield the images in order, `[n, 3, H, W]`.
+def _decoded(dataset: ImageDataset, image_size: int | None) -> Iterator[tuple[int, Tensor]]:
+    """Yield some images at a time, in order: the first one's place, and `[n, 3, H, W]`, uint8.
 
     Raises:
-        DataError: for another size; at the end, saying which images cannot be read.
+        DataError: for another size than the first one's; at the end, saying which images cannot be read.
     """
-    errors = dict[int, str]()
-    count, *size = shape
-
-    def read(index: int) -> Pixels:
-        try:
-            image = _pixels(dataset, index, image_size)
-        except DataError as error:
-            errors[index] = str(error)
-            return np.zeros(size, dtype=np.uint8)
-        if image.shape != tuple(size):
-            raise DataError(
-                f'image "{dataset.name_of(index)}" has {image.shape[2]}x{image.shape[1]} pixels, the first '
-                f"one {size[2]}x{size[1]}; the tensor backend needs one size: set data.image_size to scale "
-                'them all, or views.backend to "stream" or "torchvision"'
-            )
-        return image
-
-    step = max(1, min(PIECE_IMAGES, PIECE_BYTES // int(np.prod(size))))
-    # images of a program may come from code that is not made for threads
-    pool = ThreadPoolExecutor(own_cores() if dataset.encoded() is not None else 1)
-    try:
-        with progress(count, "decoding") as advance:
-            for start in range(0, count, step):
-                piece = np.stack(list(pool.map(read, range(start, min(start + step, count)))))
-                advance(len(piece))
-                yield piece
-    finally:
-        pool.shutdown(cancel_futures=True)
-    if errors:
-        raise DataError(cannot_be_read(dataset, errors))
-
-
-def cannot_be_read(dataset: ImageDataset, errors: Mapping[int, str]) -> str:
-    """Say which images cannot be read, by place in the data set: the first one's error, and how many more."""
-    first, *more = sorted(errors)
-    names = [*map(dataset.name_of, more[:_SHOWN]), *["..."][: len(more) > _SHOWN]]
-    return f"{errors[first]}; {len(more)} more cannot be read ({', '.join(names)})" if more else errors[first]
-
-
-def _on_device(kept: Tensor, device: torch.device) -> Tensor:
-    """Copy to a GPU what leaves room for the training there; a CPU uses the map itself."""
-    if device.type == "cpu":
-        return kept
-    free = torch.cuda.mem_get_info(device)[0]
-    # what torch keeps for itself of an earlier training is free too
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if kept.nbytes > RESIDENT_SHARE * free:
-        size, room = (nbytes / 2**30 for nbytes in (kept.nbytes, free))
-        LOG.info("decoded images (%.1f GiB) stay in the file: %s has %.1f GiB free", size, device, room)
-        return kept
-    return kept.to(device)
-
-
-def _allocate(shape: Shape, device: torch.device) -> Tensor:
-    try:
-        return torch.empty(shape, dtype=torch.uint8, device=device)
-    except RuntimeError:  # torch.OutOfMemoryError is one
-        size = np.prod(shape, dtype=np.float64) / 2**30
-        raise DataError(
-            f"{shape[0]:,} images of {shape[3]}x{shape[2]} pixels need {size:.1f} GiB on {device}, which has "
-            "not that much free: set data.image_size smaller, views.cache to true (they stay in a file), or "
-            'views.backend to "stream" (decoded again and again)'
-        ) from None
+    # images of a program may come from code that is not made for several processes
+    workers = own_cores() if len(dataset) > PARALLEL and dataset.encoded() is not None else 0
+    samples = Samples(dataset, partial(_pixels, image_size=image_size))
+    found, shape = dict[int, str](), torch.Size()
+    with progress(len(dataset), "decoding") as advance:
+        for places, views, errors in in_order(samples, PIECE, workers, torch.device("cpu")):
+            found |= errors
+            advance(len(places))
+            if not found:
+                shape = shape or views[0].shape[1:]
+                if views[0].shape[1:] != shape:
+                    other = f"{dataset.name_of(places[0])} has {[*views[0].shape[1:]]}, the first {[*shape]}"
+                    raise DataError(f"images of several sizes: {other}, expected one: set data.image_size")
+                yield places[0], views[0]
+    if found:
+        raise DataError(cannot_be_read(dataset, found))

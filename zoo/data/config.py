@@ -321,8 +321,8 @@ class ViewsConfig(Config):
     """What happens to an image before the encoder sees it."""
 
     backend: Literal["tensor", "stream", "torchvision"] = "tensor"
-    """`tensor`: all images are decoded once and stay on the training device (or in the cached file, where
-    they would fill it), views are made there in batches; for data that fits once it has one size. `stream`:
+    """`tensor`: all images are decoded once and stay on the training device, where views are made in
+    batches; for data that fits once it has one size. `stream`:
     worker processes decode and crop with PIL, the operations after the crop run in batches on the device; for
     larger data on a GPU. `torchvision`: worker processes do everything, one PIL image at a time, rounded to 8
     bits after each operation, as the authors of recipes do."""

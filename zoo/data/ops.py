@@ -3,11 +3,9 @@
 Names and meaning of the parameters are torchvision's. Defaults are the literature's.
 """
 
-from __future__ import annotations
+from typing import Annotated, Literal
 
-from typing import Annotated, Literal, Self
-
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from zoo.config import Config, named_by
 
@@ -23,9 +21,15 @@ def _ordered(bounds: list[float]) -> list[float]:
     return bounds
 
 
-PositiveRange = Annotated[
-    list[Annotated[float, Field(gt=0)]], Field(min_length=2, max_length=2), AfterValidator(_ordered)
-]
+def _odd(size: int) -> int:
+    if size % 2 == 0:
+        raise ValueError(f"found {size}, expected an odd number")
+    return size
+
+
+_Two = Field(min_length=2, max_length=2)
+PositiveRange = Annotated[list[Annotated[float, Field(gt=0)]], _Two, AfterValidator(_ordered)]
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class RandomResizedCrop(Config):
@@ -34,18 +38,12 @@ class RandomResizedCrop(Config):
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt
     """Pixels of a side of the result."""
-    scale: PositiveRange = [0.2, 1.0]  # MoCo's; supervised training uses 0.08
+    scale: Annotated[list[Share], _Two, AfterValidator(_ordered)] = [0.2, 1.0]  # MoCo's; supervised: 0.08
     """Range of the crop's area, as a share of the image's."""
     ratio: PositiveRange = [3 / 4, 4 / 3]
     """Range of width over height."""
     interpolation: Interpolation = "bilinear"
     """Of the resizing."""
-
-    @model_validator(mode="after")
-    def _within_image(self) -> Self:
-        if self.scale[1] > 1:
-            raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
-        return self
 
 
 class PadCrop(Config):
@@ -98,14 +96,8 @@ class GaussianBlur(Config):
     """Probability of the blur."""
     sigma: PositiveRange = [0.1, 2.0]
     """Range of the standard deviation, in pixels."""
-    kernel_size: PositiveInt = 23
+    kernel_size: Annotated[PositiveInt, AfterValidator(_odd)] = 23
     """Pixels of a side of the kernel, odd."""
-
-    @model_validator(mode="after")
-    def _odd(self) -> Self:
-        if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size: found {self.kernel_size}, expected an odd number")
-        return self
 
 
 class Solarize(Config):
@@ -124,7 +116,7 @@ class RandomAffine(Config):
     op: Literal["random_affine"] = "random_affine"
     degrees: Annotated[float, Field(ge=0, le=180)]
     """Rotation in [-degrees, degrees]."""
-    translate: Annotated[list[Probability], Field(min_length=2, max_length=2)] = [0.0, 0.0]
+    translate: Annotated[list[Probability], _Two] = [0.0, 0.0]
     """Largest shift as a share of [width, height], rounded to whole pixels."""
     scale: PositiveRange = [1.0, 1.0]
     """Range of the zoom factor."""
@@ -140,16 +132,13 @@ class Cutout(Config):
     """Pixels of a side of the square."""
 
 
-AutoAugmentVariant = Literal["torchvision", "paco"]
-
-
 class AutoAugment(Config):
     """The policies of AutoAugment (1805.09501): 25 pairs of operations, the same in every `variant`."""
 
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["imagenet", "cifar10", "svhn"]
     """Of which data set."""
-    variant: AutoAugmentVariant = "torchvision"
+    variant: Literal["torchvision", "paco"] = "torchvision"
     """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
     translations by whole pixels. `paco`: grey (128) moves in, shears are bicubic, rotations go anticlockwise
     alone, translations are not truncated, and what Solarize begins with is a share of 256, not of 255. These
@@ -166,18 +155,6 @@ class RandAugment(Config):
     """Strength of the operations, 0 to 30."""
 
 
-Op = Annotated[
-    RandomResizedCrop
-    | PadCrop
-    | HorizontalFlip
-    | ColorJitter
-    | Grayscale
-    | GaussianBlur
-    | Solarize
-    | RandomAffine
-    | Cutout
-    | AutoAugment
-    | RandAugment,
-    Field(discriminator="op"),
-    named_by("op"),
-]
+_Geometry = RandomResizedCrop | PadCrop | HorizontalFlip | RandomAffine | GaussianBlur | Cutout
+_Color = ColorJitter | Grayscale | Solarize | AutoAugment | RandAugment
+Op = Annotated[_Geometry | _Color, Field(discriminator="op"), named_by("op")]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo import hub
 from zoo.config import Config, parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
-from zoo.data.cache import cannot_be_read
+from zoo.data.streamed import cannot_be_read
 from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning
 from zoo.evaluation.models import check_encoder, preprocess_of, unwrapped
 from zoo.modules import evaluating

@@ -1,58 +1,29 @@
 """Building blocks of objectives; state only in buffers and parameters."""
 
-from zoo.modules.batchnorm import (
-    convert_ghost_batchnorm,
-    has_batchnorm,
-    running_statistics,
-    synchronize_batchnorm,
-)
-from zoo.modules.centers import Centers, Nearest
-from zoo.modules.heads import CosineClassifier, ScaledClassifier, full_logits, projection_head
-from zoo.modules.modes import evaluating
-from zoo.modules.momentum import MomentumEncoder
-from zoo.modules.pyramid import FeatureMaps, FeaturePyramid
-from zoo.modules.queue import KeyQueue
-from zoo.modules.schedule import (
-    LOWEST_TAU,
-    Learned,
-    Scheduled,
-    Share,
-    Temperature,
-    TemperatureConfig,
-    value_at,
-)
-from zoo.modules.teacher import Normalization, Teacher
-from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
+from zoo.modules.batchnorm import convert_ghost_batchnorm as convert_ghost_batchnorm
+from zoo.modules.batchnorm import has_batchnorm as has_batchnorm
+from zoo.modules.batchnorm import running_statistics as running_statistics
+from zoo.modules.batchnorm import synchronize_batchnorm as synchronize_batchnorm
+from zoo.modules.centers import Centers as Centers
+from zoo.modules.heads import CosineClassifier as CosineClassifier
+from zoo.modules.heads import Normalization as Normalization
+from zoo.modules.heads import ScaledClassifier as ScaledClassifier
+from zoo.modules.heads import Teacher as Teacher
+from zoo.modules.heads import evaluating as evaluating
+from zoo.modules.heads import full_logits as full_logits
+from zoo.modules.heads import projection_head as projection_head
+from zoo.modules.momentum import KeyQueue as KeyQueue
+from zoo.modules.momentum import MomentumEncoder as MomentumEncoder
+from zoo.modules.pyramid import FeatureMaps as FeatureMaps
+from zoo.modules.pyramid import FeaturePyramid as FeaturePyramid
+from zoo.modules.schedule import LOWEST_TAU as LOWEST_TAU
+from zoo.modules.schedule import Scheduled as Scheduled
+from zoo.modules.schedule import Share as Share
+from zoo.modules.schedule import Temperature as Temperature
+from zoo.modules.schedule import TemperatureConfig as TemperatureConfig
+from zoo.modules.schedule import value_at as value_at
+from zoo.modules.vit import freeze_patch_embedding as freeze_patch_embedding
+from zoo.modules.vit import set_sincos_positions as set_sincos_positions
 
 APART = (MomentumEncoder, Teacher)
 """Networks beside the one that is trained and released: gradients leave them alone."""
-
-__all__ = [
-    "APART",
-    "LOWEST_TAU",
-    "Centers",
-    "CosineClassifier",
-    "FeatureMaps",
-    "FeaturePyramid",
-    "KeyQueue",
-    "Learned",
-    "MomentumEncoder",
-    "Nearest",
-    "Normalization",
-    "ScaledClassifier",
-    "Scheduled",
-    "Share",
-    "Teacher",
-    "Temperature",
-    "TemperatureConfig",
-    "convert_ghost_batchnorm",
-    "evaluating",
-    "freeze_patch_embedding",
-    "full_logits",
-    "has_batchnorm",
-    "projection_head",
-    "running_statistics",
-    "set_sincos_positions",
-    "synchronize_batchnorm",
-    "value_at",
-]

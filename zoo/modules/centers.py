@@ -1,7 +1,5 @@
 """Learned class centers: the product of PaCo and of every classifier."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -13,12 +11,7 @@ from zoo.errors import ZooError
 
 
 class Nearest(NamedTuple):
-    """The nearest classes of some features, most probable first.
-
-    Attributes:
-        probability: softmax of the centers' logits `[N, k]`.
-        index: of the classes `[N, k]`, int64.
-    """
+    """The k nearest classes of N features, most probable first: softmax of the logits, and class `[N, k]`."""
 
     probability: Tensor
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
@@ -32,49 +25,33 @@ class _Tensors(NamedTuple):
 
 
 class Centers(_Tensors):
-    """One center per class, in the space of the backbone's pooled features.
-
-    The logit of class c for features x `[D_f]` is `weight[c] . x + bias[c]`.
+    """One center per class: its logit for pooled features x `[D_f]` is `weight[c] . x + bias[c]`.
 
     Attributes:
         weight: centers `[C, D_f]`.
         bias: offsets `[C]`.
         class_counts: training images of each class `[C]`, int64; -1 where not known.
         prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
-        class_names: C of them, beside the tuple of tensors and no member of it; empty for centers that are
-            in no release.
+        class_names: C of them, no member of the tuple; empty for centers that are in no release.
     """
 
-    class_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...]
 
-    def __new__(
-        cls,
-        weight: Tensor,
-        bias: Tensor,
-        class_counts: Tensor,
-        prototypes: Tensor | None = None,
-        *,
-        class_names: Sequence[str] = (),
-    ) -> Self:
-        made = super().__new__(cls, weight, bias, class_counts, prototypes)
-        made.class_names = tuple(class_names)
-        return made
+    def __new__(cls, *tensors: Any, class_names: Sequence[str] = (), **named: Any) -> Self:
+        centers = super().__new__(cls, *tensors, **named)
+        centers.class_names = tuple(class_names)
+        return centers
 
     def _replace(self, /, **changes: Any) -> Self:
         """Return a copy with other members, `class_names` among them."""
-        names = changes.pop("class_names", self.class_names)
-        return type(self)(*super()._replace(**changes), class_names=names)
+        return type(self)(**{**self._asdict(), "class_names": self.class_names, **changes})
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits `[N, C]` of pooled features `[N, D_f]`, without a class prior."""
         return F.linear(features, self.weight.to(features), self.bias.to(features))
 
     def nearest(self, features: Tensor, k: int = 5) -> Nearest:
-        """Return the k most probable classes of pooled features `[N, D_f]`; all C where k is larger.
-
-        Raises:
-            ZooError: if k is below 1.
-        """
+        """Return the k most probable classes of pooled features `[N, D_f]`, at most C; ZooError for k < 1."""
         if k < 1:
             raise ZooError(f"k: found {k}, expected at least 1")
         probability = self.logits(features).softmax(dim=1)
@@ -86,13 +63,8 @@ class Centers(_Tensors):
         return (unit @ unit.T).clamp(-1, 1)
 
     def nearest_other(self) -> tuple[Tensor, Tensor]:
-        """Return the cosine `[C]` to, and the index `[C]` of, the most similar other class of each.
-
-        Raises:
-            ZooError: for fewer than two classes.
-        """
+        """Return cosine and index `[C]` of the most similar other class of each; ZooError for C < 2."""
         if len(self.weight) < 2:
             raise ZooError(f"centers: found {len(self.weight)} class, expected at least 2")
-        others = self.similarity().fill_diagonal_(-torch.inf)
-        cosine, index = others.max(dim=1)
+        cosine, index = self.similarity().fill_diagonal_(-torch.inf).max(dim=1)
         return cosine, index

@@ -1,14 +1,16 @@
-"""What follows the encoder: projection heads, and linear classifiers with less freedom than `nn.Linear`."""
+"""What follows the encoder: projection heads and classifiers; and a trained classifier as teacher."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo.functional.checks import to_float32
+from zoo.modules.centers import Centers
 
 
 def projection_head(
@@ -22,49 +24,36 @@ def projection_head(
     last_bias: bool = True,
     running_statistics: bool = True,
 ) -> nn.Sequential:
-    """Build `layers` linear maps with ReLU between them.
+    """Build `layers` linear maps with ReLU between them: `[B, in_features]` to `[B, out_features]`.
 
-    Args:
-        in_features: D_f, the backbone's pooled features.
-        out_features: D, the projection.
-        layers: 1 is MoCo v1's linear head, 2 the MLP of MoCo v2 and PaCo.
-        hidden: width between the layers.
-        batchnorm: BatchNorm before every ReLU (PaCo's CIFAR recipe); MoCo v2 has none.
-        last_batchnorm: BatchNorm without affine after the last layer (MoCo v3).
-        last_bias: whether the last layer has a bias where no BatchNorm follows it.
-        running_statistics: keep BatchNorm's for evaluation; without, it always takes those of its input.
+    One layer is MoCo v1's head, two with `hidden` units between are the MLP of MoCo v2 and PaCo. `batchnorm`
+    comes before every ReLU (PaCo on CIFAR), `last_batchnorm`, without affine, after the last layer (MoCo
+    v3), and `last_bias` is that layer's where no BatchNorm follows. Without `running_statistics` BatchNorm
+    always takes those of its input.
     """
-    widths = [in_features, *[hidden] * (layers - 1), out_features]
     head = nn.Sequential()
-    for i, (before, after) in enumerate(pairwise(widths)):
-        last = i == layers - 1
-        normed = last_batchnorm if last else batchnorm
-        head.append(nn.Linear(before, after, bias=not normed and (last_bias or not last)))
-        if normed:
-            head.append(nn.BatchNorm1d(after, affine=not last, track_running_stats=running_statistics))
-        if not last:
-            head.append(nn.ReLU(inplace=True))
+    for before, after in pairwise([in_features, *[hidden] * (layers - 1)]):
+        head.append(nn.Linear(before, after, bias=not batchnorm))
+        if batchnorm:
+            head.append(nn.BatchNorm1d(after, track_running_stats=running_statistics))
+        head.append(nn.ReLU(inplace=True))
+    before = hidden if layers > 1 else in_features
+    head.append(nn.Linear(before, out_features, bias=last_bias and not last_batchnorm))
+    if last_batchnorm:
+        head.append(nn.BatchNorm1d(out_features, affine=False, track_running_stats=running_statistics))
     return head
 
 
 def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
-    """Return a classifier's logits `[B, C]` of features `[B, D]`, computed in float32 under autocast too.
-
-    Half precision would leave them two or three digits, and make near ones equal.
-    """
+    """Return a classifier's logits `[B, C]` of features `[B, D]`, in float32 under autocast too."""
     with torch.autocast(features.device.type, enabled=False):
-        logits: Tensor = classifier(to_float32(features))
-    return logits
+        return classifier(to_float32(features))  # type: ignore[no-any-return]
 
 
 class CosineClassifier(nn.Module):
-    """The cosine between features and each class's weight: `[B, D]` to `[B, C]`, in float32.
+    """The cosine between features `[B, D]` and each of C classes' weights: `[B, C]`, in float32.
 
-    Args:
-        features: D.
-        classes: C.
-
-    Source: https://github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear), and its initial values.
+    Source, also of the initial values: github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear).
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -72,22 +61,15 @@ class CosineClassifier(nn.Module):
         self.weight = nn.Parameter(F.normalize(torch.rand(classes, features) * 2 - 1, dim=1))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return cosines, of which half precision would leave three digits."""
         with torch.autocast(features.device.type, enabled=False):
-            return F.linear(
-                F.normalize(to_float32(features), dim=1), F.normalize(to_float32(self.weight), dim=1)
-            )
+            unit = (F.normalize(to_float32(rows), dim=1) for rows in (features, self.weight))
+            return F.linear(*unit)
 
 
 class ScaledClassifier(nn.Linear):
-    """A linear classifier that stays as it is, with a learned factor for each class (LWS).
+    """A fixed linear classifier, `[B, D]` to `[B, C]`, with a learned factor for each class (LWS).
 
-    Args:
-        features: D.
-        classes: C.
-
-    Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, learnable weight scaling;
-    https://github.com/facebookresearch/classifier-balancing, which scales the bias, too.
+    Source: https://arxiv.org/abs/1910.09217; github.com/facebookresearch/classifier-balancing (and bias).
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -96,9 +78,69 @@ class ScaledClassifier(nn.Linear):
         self.scale = nn.Parameter(torch.ones(classes))
 
     def scaled(self) -> tuple[Tensor, Tensor]:
-        """Return the linear classifier that it amounts to: weight `[C, D]`, bias `[C]`."""
+        """Return the equivalent linear classifier: weight `[C, D]`, bias `[C]`."""
         return self.weight * self.scale[:, None], self.bias * self.scale
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return logits `[B, C]` for features `[B, D]`."""
         return F.linear(features, *self.scaled())
+
+
+class Normalization(NamedTuple):
+    """How pixels in 0..1 became a network's input: (x - mean) / std, of red, green and blue."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Teacher(nn.Module):
+    """An encoder with its centers as the classifier: images `[B, 3, H, W]` to logits `[B, C]`.
+
+    Always in evaluation mode, without gradients; all of it is state, so a resumed training keeps it.
+
+    Args:
+        encoder: headless, `[B, 3, H, W] -> [B, D_f]`; kept, not copied.
+        centers: of the classes to predict, in their order.
+        own: how images were normalised when the encoder was trained; `given`: how those it gets are.
+        sha256: of the teacher's release, 64 hexadecimal digits.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, centers: Centers, *, own: Normalization, given: Normalization, sha256: str
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder.requires_grad_(False)
+        self.weight = nn.Buffer(centers.weight.detach().float())
+        self.bias = nn.Buffer(centers.bias.detach().float())
+        mean, std, own_mean, own_std = (torch.tensor(each).view(1, 3, 1, 1) for each in (*given, *own))
+        self.scale = nn.Buffer(std / own_std)
+        self.shift = nn.Buffer((mean - own_mean) / own_std)
+        self.digest = nn.Buffer(torch.tensor([*bytes.fromhex(sha256)], dtype=torch.uint8))
+        self.eval()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the teacher that the training began with."""
+        return bytes(self.digest.tolist()).hex()
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.encoder(images * self.scale + self.shift)
+        with torch.autocast(features.device.type, enabled=False):  # as `full_logits`
+            return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, training in modes:  # parents come first, so a child of another mode has the last word
+            if part.training != training:
+                part.train(training)  # not the flag alone: a class may do more there

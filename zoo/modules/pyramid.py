@@ -1,7 +1,5 @@
 """An encoder's feature maps as torchvision's detection and segmentation models take a backbone."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -14,35 +12,25 @@ from zoo.errors import ZooError
 class FeatureMaps(nn.Module):
     """Names an encoder's feature maps: images `[B, 3, H, W]` to an ordered dict of `[B, C_i, H_i, W_i]`.
 
-    torchvision's `FCN` and `DeepLabV3` take it as backbone, with one map named `out`.
+    torchvision's `FCN` and `DeepLabV3` take it as backbone, with one map named `out`. `channels` are the C_i.
 
     Args:
-        encoder: a timm model built with `features_only=True`, as of
-            `zoo.load(name, features_only=True, out_indices=...)`; its maps may be channels-last.
-        names: one for each map; by default "0", "1", ..., from the finest.
-
-    Attributes:
-        channels: C_i of each map.
-
-    Raises:
-        ZooError: for another model, or another number of names.
+        encoder: of `zoo.load(name, features_only=True, out_indices=...)`, or timm's.
+        names: one for each map; by default "0", "1", ..., from the finest. Other models or numbers of names
+            are a ZooError.
     """
 
     def __init__(self, encoder: nn.Module, names: Sequence[str] | None = None) -> None:
         super().__init__()
-        info = getattr(encoder, "feature_info", None)
-        if not callable(getattr(info, "channels", None)):  # a whole timm model has a list there
-            raise ZooError(
-                f"encoder: found a {type(encoder).__name__} without feature maps, expected one of "
-                "zoo.load(name, features_only=True)"
-            )
-        self.encoder = encoder
-        self.channels: list[int] = info.channels()  # type: ignore[union-attr]
+        channels = getattr(getattr(encoder, "feature_info", None), "channels", None)
+        if not callable(channels):  # a whole timm model has a list there
+            found = f"encoder: found a {type(encoder).__name__} without feature maps"
+            raise ZooError(f"{found}, expected one of zoo.load(name, features_only=True)")
+        self.encoder, self.channels = encoder, list[int](channels())
         self.names = [str(i) for i in range(len(self.channels))] if names is None else list(names)
         if len(self.names) != len(self.channels):
             raise ZooError(
-                f"names: found {len(self.names)}, but the encoder gives {len(self.channels)} maps; "
-                "choose them with zoo.load(..., out_indices=...)"
+                f"names: found {len(self.names)}, expected one for each of {len(self.channels)} maps"
             )
         self._channels_last = "NHWC" in str(getattr(encoder, "output_fmt", ""))
 
@@ -56,13 +44,8 @@ class FeatureMaps(nn.Module):
 class FeaturePyramid(nn.Module):
     """A feature pyramid over any timm encoder: a backbone for torchvision's detectors.
 
-    As `torchvision.models.detection.backbone_utils.BackboneWithFPN`, which takes only encoders whose children
-    can be called one after another (ResNets): lateral and top-down convolutions (Lin et al. 2017,
-    https://arxiv.org/abs/1612.03144), and one coarser map, pooled from the last, named `pool`.
-
-    Args:
-        encoder: see `FeatureMaps`.
-        out_channels: of every map of the pyramid, as torchvision's detectors read it.
+    Lateral and top-down convolutions (Lin et al. 2017, https://arxiv.org/abs/1612.03144) to `out_channels`,
+    and one coarser map named `pool`. torchvision's own `BackboneWithFPN` takes only ResNets.
     """
 
     def __init__(self, encoder: nn.Module, out_channels: int = 256) -> None:
@@ -72,5 +55,4 @@ class FeaturePyramid(nn.Module):
         self.out_channels = out_channels
 
     def forward(self, images: Tensor) -> OrderedDict[str, Tensor]:
-        pyramid: OrderedDict[str, Tensor] = self.fpn(self.maps(images))
-        return pyramid
+        return self.fpn(self.maps(images))  # type: ignore[no-any-return]

@@ -1,15 +1,15 @@
 """Augmented views: of a whole batch at once on any device, or by torchvision of one PIL image at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Generator, Tensor
-from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
+from torchvision.transforms import AutoAugmentPolicy, v2
+from torchvision.transforms import InterpolationMode as _Mode
 from torchvision.transforms.v2 import functional as tv
 
 from zoo.data import ops
@@ -24,27 +24,21 @@ class TensorViews:
     """Augment batches of uint8 images; the parameters of every image are drawn from one generator.
 
     The operations and the distributions of their parameters are torchvision's. Values are not rounded to 8
-    bits between operations, except in AutoAugment and RandAugment.
+    bits between operations, except in AutoAugment and RandAugment. `mean` and `std` are for values in 0..1.
     """
 
     def __init__(
         self, views: Sequence[Sequence[ops.Op]], mean: Sequence[float], std: Sequence[float]
     ) -> None:
-        """Take the operations of each view, and `mean` and `std` of the channels, for values in 0..1."""
-        self._views = views
-        self._mean = tuple(mean)
-        self._std = tuple(std)
+        self._views, self._mean, self._std = views, tuple(mean), tuple(std)
 
     def __call__(
         self, images: Tensor, generator: Generator, *, start: int = 0, total: int | None = None
     ) -> tuple[Tensor, ...]:
         """Return one batch `[B, 3, h, w]`, float32 and normalised, a view.
 
-        Args:
-            images: `[B, 3, H, W]`, uint8, rows of a batch that may be larger.
-            generator: what is drawn of it is drawn for the whole batch.
-            start: the first of these rows in the whole batch.
-            total: images in the whole batch; None: these are all.
+        `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
+        which numbers are drawn of `generator`; by default they are all.
 
         Raises:
             DataError: when the images are too small for an operation.
@@ -69,7 +63,7 @@ class TensorViews:
 def augment(images: Tensor, view: Sequence[ops.Op], draws: Draws) -> Tensor:
     """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1."""
     for op in view:
-        images = _FORMS[type(op)][0](op, images, draws)
+        images = _BATCHED[op.op](op, images, draws)
     return images
 
 
@@ -77,10 +71,7 @@ class PILViews:
     """Augment one image; random numbers come from torch's global generator, so seed it with `seeded`."""
 
     def __init__(self, views: Sequence[Sequence[ops.Op]]) -> None:
-        """Take the operations of each view."""
-        self._views = [
-            v2.Compose([*(_FORMS[type(op)][1](op) for op in view), v2.PILToTensor()]) for view in views
-        ]
+        self._views = [v2.Compose([*(_PIL[op.op](op) for op in view), v2.PILToTensor()]) for view in views]
 
     def __call__(self, image: Image.Image) -> list[Tensor]:
         """Return one tensor `[3, h, w]`, uint8, per view."""
@@ -98,69 +89,50 @@ def seeded(seed: int) -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-class _Cutout:
-    """torchvision has no square of fixed size: its RandomErasing draws area and aspect ratio."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        top = int(torch.randint(image.height, ()).item()) - self._size // 2
-        left = int(torch.randint(image.width, ()).item()) - self._size // 2
-        image = image.copy()
-        image.paste((0, 0, 0), (left, top, left + self._size, top + self._size))
-        return image
+def _cutout(image: Image.Image, size: int) -> Image.Image:
+    """Blacken a square of fixed size: torchvision's RandomErasing draws area and aspect ratio."""
+    top = int(torch.randint(image.height, ()).item()) - size // 2
+    left = int(torch.randint(image.width, ()).item()) - size // 2
+    image = image.copy()
+    image.paste((0, 0, 0), (left, top, left + size, top + size))
+    return image
 
 
-class _PacoAutoAugment:
-    """PaCo's variant: torchvision's class cannot say how each operation resamples, that of batches can."""
-
-    def __init__(self, op: ops.AutoAugment) -> None:
-        self._op = op
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        pixels = tv.pil_to_tensor(image)[None] / 255
-        changed = auto_augment.auto_augment(self._op, pixels, Draws(torch.default_generator, 1))
-        return tv.to_pil_image((changed[0] * 255).round_().to(torch.uint8))  # type: ignore[no-any-return]
+def _paco(image: Image.Image, op: ops.AutoAugment) -> Image.Image:
+    """Apply PaCo's variant by its batched form: torchvision's class resamples all operations alike."""
+    pixels = tv.pil_to_tensor(image)[None] / 255
+    changed = auto_augment.auto_augment(op, pixels, Draws(torch.default_generator, 1))
+    return tv.to_pil_image((changed[0] * 255).round_().to(torch.uint8))  # type: ignore[no-any-return]
 
 
-def _sometimes(p: float, transform: Any) -> Any:
-    return v2.RandomApply([transform], p=p)
+def _sometimes(op: Any, transform: Any) -> Any:
+    return v2.RandomApply([transform], p=op.p)
 
 
-_FORMS: dict[type, tuple[Callable[[Any, Tensor, Draws], Tensor], Callable[[Any], Any]]] = {
-    ops.RandomResizedCrop: (
-        geometry.random_resized_crop,
-        lambda op: v2.RandomResizedCrop(op.size, op.scale, op.ratio, InterpolationMode(op.interpolation)),
-    ),
-    ops.PadCrop: (geometry.pad_crop, lambda op: v2.RandomCrop(op.size, padding=op.padding or None)),
-    ops.HorizontalFlip: (geometry.horizontal_flip, lambda op: v2.RandomHorizontalFlip(op.p)),
-    ops.ColorJitter: (
-        color.color_jitter,
-        lambda op: _sometimes(op.p, v2.ColorJitter(op.brightness, op.contrast, op.saturation, op.hue)),
-    ),
-    ops.Grayscale: (color.grayscale, lambda op: v2.RandomGrayscale(op.p)),
-    ops.GaussianBlur: (
-        geometry.gaussian_blur,
-        lambda op: _sometimes(op.p, v2.GaussianBlur(op.kernel_size, op.sigma)),
-    ),
-    ops.Solarize: (color.solarize, lambda op: v2.RandomSolarize(op.threshold, op.p)),
-    ops.RandomAffine: (
-        geometry.random_affine,
-        lambda op: v2.RandomAffine(
-            op.degrees, op.translate, op.scale, interpolation=InterpolationMode.BILINEAR
-        ),
-    ),
-    ops.Cutout: (geometry.cutout, lambda op: _sometimes(op.p, _Cutout(op.size))),
-    ops.AutoAugment: (
-        auto_augment.auto_augment,
-        lambda op: (
-            _PacoAutoAugment(op) if op.variant == "paco" else v2.AutoAugment(AutoAugmentPolicy(op.policy))
-        ),
-    ),
-    ops.RandAugment: (
-        auto_augment.auto_augment,
-        lambda op: v2.RandAugment(op.num_ops, op.magnitude),
-    ),
+# of each operation, what it does to a batch, and the transform of torchvision that does the same
+_BATCHED: dict[str, Callable[[Any, Tensor, Draws], Tensor]] = {
+    **{each.__name__: each for each in (color.color_jitter, color.grayscale, color.solarize)},
+    **{each.__name__: each for each in (geometry.random_resized_crop, geometry.pad_crop, geometry.cutout)},
+    **{each.__name__: each for each in (geometry.gaussian_blur, geometry.random_affine)},
+    "horizontal_flip": geometry.horizontal_flip,
+    **dict.fromkeys(("auto_augment", "rand_augment"), auto_augment.auto_augment),
 }
-"""Of each operation, what it does to a batch, and the transform of torchvision that does the same."""
+_PIL: dict[str, Callable[[Any], Any]] = {
+    "random_resized_crop": lambda op: v2.RandomResizedCrop(
+        op.size, op.scale, op.ratio, _Mode(op.interpolation)
+    ),
+    "pad_crop": lambda op: v2.RandomCrop(op.size, padding=op.padding or None),
+    "horizontal_flip": lambda op: v2.RandomHorizontalFlip(op.p),
+    "random_affine": lambda op: v2.RandomAffine(op.degrees, op.translate, op.scale, None, _Mode.BILINEAR),
+    "gaussian_blur": lambda op: _sometimes(op, v2.GaussianBlur(op.kernel_size, op.sigma)),
+    "cutout": lambda op: _sometimes(op, partial(_cutout, size=op.size)),
+    "color_jitter": lambda op: _sometimes(
+        op, v2.ColorJitter(op.brightness, op.contrast, op.saturation, op.hue)
+    ),
+    "grayscale": lambda op: v2.RandomGrayscale(op.p),
+    "solarize": lambda op: v2.RandomSolarize(op.threshold, op.p),
+    "auto_augment": lambda op: (
+        partial(_paco, op=op) if op.variant == "paco" else v2.AutoAugment(AutoAugmentPolicy(op.policy))
+    ),
+    "rand_augment": lambda op: v2.RandAugment(op.num_ops, op.magnitude),
+}

@@ -1,9 +1,5 @@
 """Colour augmentation of a batch in 0..1, with other parameters for every image."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 from torch import Tensor
 
@@ -19,42 +15,34 @@ def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
     """Change brightness, contrast, saturation and hue of each image `[B, 3, H, W]` in its own order.
 
     The order of the first three and the place of hue among them, each uniform, make the uniform order of
-    four; hue, which costs most, is so computed once, with the others before and after.
+    four; hue, which costs most, is so computed once. The others are affine maps of an image's colours,
+    x -> f x + (1 - f) base: a 3 x 3 product a slot.
     """
     order = draws.rand(None, 3).argsort(1)
-    hue_slot = draws.randint(4.0)  # how many of the three come before hue
+    hue_slot = draws.randint(4.0) if op.hue > 0 else draws.randint(4.0) * 0  # how many come before hue
     chosen = draws.chosen(op.p)
     limits = ((max(0.0, 1 - s), 1 + s) for s in (op.brightness, op.contrast, op.saturation))
     factors = torch.stack([draws.uniform(low, high) for low, high in limits], 1)
     hue = draws.uniform(-op.hue, op.hue)
-    change = partial(_jitter, turn=op.hue > 0)
-    return only(chosen, change, images, order, hue_slot, factors, hue)
 
-
-def _jitter(
-    images: Tensor, order: Tensor, hue_slot: Tensor, factors: Tensor, hue: Tensor, *, turn: bool
-) -> Tensor:
-    """Change all images; `turn`: their hue, too.
-
-    The first three are affine maps of an image's colours, x -> f x + (1 - f) base: a 3 x 3 product a slot.
-    """
-    luminance = constant(LUMINANCE, images.device)
-    factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
-    rest = 1 - factor
-    matrix = factor[..., None] * torch.eye(3, device=images.device)  # [B, slot, 3, 3]
-    matrix += (rest * (order == SATURATION)[..., None] * luminance)[:, :, None]  # every row: the grey value
-    of_mean = rest * (order == CONTRAST)[..., None] * luminance  # [B, slot, 3]: of the channels' means
-    after = hue_slot[:, None] <= torch.arange(SLOTS, device=images.device)  # [B, slot]
-    pixels = images.flatten(2)
-    if turn:
+    def jitter(images: Tensor, order: Tensor, hue_slot: Tensor, factors: Tensor, hue: Tensor) -> Tensor:
+        luminance = constant(LUMINANCE, images.device)
+        factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
+        matrix = factor[..., None] * torch.eye(3, device=images.device)  # [B, slot, 3, 3]
+        # to every row the grey value, or [B, slot, 3] of the channels' means
+        matrix += ((1 - factor) * (order == SATURATION)[..., None] * luminance)[:, :, None]
+        of_mean = (1 - factor) * (order == CONTRAST)[..., None] * luminance
+        after = hue_slot[:, None] <= torch.arange(SLOTS, device=images.device)  # [B, slot]
+        pixels = images.flatten(2)
+        if op.hue > 0:
+            for slot in range(SLOTS):
+                pixels = only(~after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
+            pixels = shift_hue(pixels.view_as(images), hue).flatten(2)
         for slot in range(SLOTS):
-            pixels = only(~after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
-        pixels = shift_hue(pixels.view_as(images), hue).flatten(2)
-    else:
-        after = torch.ones_like(after)
-    for slot in range(SLOTS):
-        pixels = only(after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
-    return pixels.view_as(images)
+            pixels = only(after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
+        return pixels.view_as(images)
+
+    return only(chosen, jitter, images, order, hue_slot, factors, hue)
 
 
 def _map_colors(pixels: Tensor, matrix: Tensor, of_mean: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""Random numbers for the images of a batch, and changes of those of them that were drawn."""
-
-from __future__ import annotations
+"""Random numbers for the images of a batch, and changes of those that were drawn."""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,23 +8,19 @@ from torch import Generator, Tensor
 
 
 class Draws:
-    """Numbers drawn for a whole batch, cut to the images that are processed here.
+    """Numbers drawn for a batch of `total` images, cut to those from `start` to before `stop`.
 
-    So every rank draws alike and no image's numbers depend on the number of ranks: what is drawn is tiny
-    beside the pixels, which each rank processes for its own images only.
+    Every rank draws for the whole batch, so that no image's numbers depend on the number of ranks.
     """
 
     def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
-        """Draw from `generator` for `total` images, and use what those from `start` to before `stop` get."""
-        self._generator = generator
-        self._total = total
-        self._start = start
+        self._generator, self._total, self._start = generator, total, start
         self._count = (total if stop is None else stop) - start
 
     def rand(self, *shape: int | None) -> Tensor:
         """Return numbers from U[0, 1) of a shape that has None in the place of the images."""
-        whole = [self._total if size is None else size for size in shape]
-        drawn = torch.rand(whole, generator=self._generator, device=self._generator.device)
+        sizes = [self._total if size is None else size for size in shape]
+        drawn = torch.rand(sizes, generator=self._generator, device=self._generator.device)
         return drawn.narrow(shape.index(None), self._start, self._count)
 
     def uniform(self, low: float, high: float, *columns: int) -> Tensor:
@@ -35,27 +29,22 @@ class Draws:
 
     def randint(self, high: Tensor | float) -> Tensor:
         """Return an integer from 0 to `high` - 1 for each image `[B]`, float; `high`: `[B]` or a number."""
-        drawn = self.rand(None) * high
-        return drawn.floor_().clamp_(max=high - 1)  # rounding may reach `high` itself
+        return (self.rand(None) * high).floor_().clamp_(max=high - 1)  # rounding may reach `high` itself
 
     def chosen(self, p: float) -> Tensor:
-        """Return which images something of probability `p` happens to `[B]`, bool."""
+        """Return for which images something of probability `p` happens `[B]`, bool."""
         return self.rand(None) < p
 
 
 def can_look(device: torch.device) -> bool:
-    """Whether values may decide what is computed: on the CPU that costs nothing, elsewhere it is a wait."""
+    """Whether values may decide what is computed: elsewhere than on the CPU the host would wait for them."""
     return device.type == "cpu"
 
 
 def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """Return `images` with those that are `chosen` replaced by `change(images, *parameters)`.
+    """Return `images` with those that are `chosen` `[B]` replaced by `change(images, *parameters)`.
 
-    Args:
-        chosen: `[B]`, bool.
-        change: a function of each image alone; its result has the shape of its first argument.
-        images: `[B, ...]`, left as they are.
-        parameters: `[B, ...]` each.
+    `change` is a function of each image alone; its result has the shape of `images` `[B, ...]`.
     """
     if can_look(images.device):
         index = chosen.nonzero()[:, 0]

@@ -1,11 +1,9 @@
 """Geometric augmentation of a batch, with other parameters for every image.
 
-Crops, resizing, blur: each is linear and separable, out = R X C^T for a channel X, with R `[B, h, H]` and
-C `[B, w, W]` one matrix per image. So two small batched matrix products replace a loop over images, and
-antialiasing is just more non-zeros in a row. Source of the filters: Pillow's `Resample.c`.
+Resizing crops and blur are linear and separable, out = R X C^T for a channel X, with R `[B, h, H]` and
+C `[B, w, W]` one matrix per image: two small batched matrix products in place of a loop over images.
+Source of the filters: Pillow's `Resample.c`.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -39,13 +37,9 @@ def crop_boxes(
     ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), CROP_ATTEMPTS).exp()
     w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
-    first = fits.int().argmax(1, keepdim=True)
-    found = fits.any(1)
-    central_h, central_w = height, width
-    if width / height < op.ratio[0]:
-        central_h = round(width / op.ratio[0])
-    elif width / height > op.ratio[1]:
-        central_w = round(height * op.ratio[1])
+    first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
+    central_h = min(height, round(width / op.ratio[0]))
+    central_w = min(width, round(height * op.ratio[1]))
     h = torch.where(found, h.gather(1, first)[:, 0], float(central_h))
     w = torch.where(found, w.gather(1, first)[:, 0], float(central_w))
     top = torch.where(found, draws.randint(height - h + 1), float((height - central_h) // 2))
@@ -53,49 +47,32 @@ def crop_boxes(
     return top, left, h, w
 
 
-def resample_matrix(
-    start: Tensor, length: Tensor, size: int, source: int, interpolation: ops.Interpolation
-) -> Tensor:
-    """Return the matrices `[B, size, source]` that resize the pixels start .. start + length - 1 to `size`.
+def resample_matrix(start: Tensor, length: Tensor, size: int, source: int, interpolation: str) -> Tensor:
+    """Return the matrices `[B, size, source]` that resize `length` `[B]` pixels from `start` `[B]` to `size`.
 
-    Args:
-        start: first pixel `[B]`.
-        length: number of pixels `[B]`; those outside have no influence.
-        size: pixels after resizing.
-        source: pixels of the image.
-        interpolation: Pillow's filter of that name, widened when shrinking (antialiasing).
+    Pixels outside have no influence. Pillow's filter `interpolation` is widened to shrink (antialiasing).
     """
     scale = length / size
     widening = scale.clamp(min=1)
-    device = start.device
-    centers = (torch.arange(size, device=device) + 0.5) * scale[:, None] + start[:, None]
-    pixels = torch.arange(source, device=device) + 0.5
-    distance = ((pixels - centers[:, :, None]) / widening[:, None, None]).abs_()
-    weights = (1 - distance).clamp_(min=0) if interpolation == "bilinear" else _bicubic(distance)
+    centers = (torch.arange(size, device=start.device) + 0.5) * scale[:, None] + start[:, None]
+    pixels = torch.arange(source, device=start.device) + 0.5
+    x = ((pixels - centers[:, :, None]) / widening[:, None, None]).abs_()
+    if interpolation == "bilinear":
+        weights = (1 - x).clamp_(min=0)
+    else:  # Keys' kernel with Pillow's a = -0.5
+        near, far = (1.5 * x - 2.5) * x * x + 1, (((x - 5) * x + 8) * x - 4) * -0.5
+        weights = torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
     inside = (pixels > start[:, None]) & (pixels < (start + length)[:, None])
     weights *= inside[:, None, :]
     return weights.div_(weights.sum(2, keepdim=True))
 
 
-def _bicubic(x: Tensor, a: float = -0.5) -> Tensor:
-    """Keys' kernel at distances `x` >= 0, with Pillow's a."""
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = (((x - 5) * x + 8) * x - 4) * a
-    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
-
-
 def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
-    """Blur each image by a standard deviation of its own.
-
-    Raises:
-        DataError: when the kernel is too large for the images.
-    """
+    """Blur each image by a standard deviation of its own; DataError for a kernel too large for the images."""
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
-        raise DataError(
-            f"gaussian_blur: kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels,"
-            f" expected at most {2 * min(height, width) - 1}"
-        )
+        large = f"kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels"
+        raise DataError(f"gaussian_blur: {large}, expected at most {2 * min(height, width) - 1}")
 
     def blurred(images: Tensor, sigma: Tensor) -> Tensor:
         rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
@@ -106,10 +83,7 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
 
 
 def blur_matrix(sigma: Tensor, kernel_size: int, size: int) -> Tensor:
-    """Return Gaussian blurs `[B, size, size]` of standard deviation `sigma` `[B]`.
-
-    `kernel_size` taps, normalised to sum 1, edges reflected without repeating the last pixel: torchvision's.
-    """
+    """Return torchvision's Gaussian blurs `[B, size, size]` of `sigma` `[B]`, edges reflected."""
     radius = kernel_size // 2
     taps = torch.arange(-radius, radius + 1, device=sigma.device)
     kernel = torch.exp(-0.5 * (taps / sigma.clamp(min=1e-6)[:, None]) ** 2)
@@ -136,18 +110,12 @@ def horizontal_flip(op: ops.HorizontalFlip, images: Tensor, draws: Draws) -> Ten
 
 
 def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
-    """Pad with zeros and take a window of `size` x `size` pixels.
-
-    Raises:
-        DataError: when the padded images are smaller.
-    """
+    """Pad with zeros and take a window of `size` x `size` pixels; DataError for smaller images."""
     height, width = images.shape[-2:]
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
-        raise DataError(
-            f"pad_crop: images of {height}x{width} pixels padded by {op.padding} are smaller "
-            f"than size {op.size}"
-        )
+        padded = f"images of {height}x{width} pixels padded by {op.padding}"
+        raise DataError(f"pad_crop: {padded} are smaller than size {op.size}")
     top, left = (draws.randint(float(space + 1)).long() for space in room)
     # a view: [B, 3, rows, columns, size, size]
     windows = F.pad(images, [op.padding] * 4).unfold(2, op.size, 1).unfold(3, op.size, 1)
@@ -178,13 +146,12 @@ def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
     """Blacken a square around a random centre; what of it lies outside the image is cut off."""
 
     def covered(center: Tensor, length: int) -> Tensor:
-        start = (center - half)[:, None]
+        start = (center - (size / 2).floor())[:, None]
         position = torch.arange(length, device=images.device)
         return ((position >= start) & (position < start + size[:, None])).to(images.dtype)
 
     height, width = images.shape[-2:]
     y, x = (draws.randint(float(length)) for length in (height, width))
     size = draws.chosen(op.p) * float(op.size)  # 0 covers nothing
-    half = (size / 2).floor()
     hole = covered(y, height)[:, :, None] * covered(x, width)[:, None, :]
     return images * (1 - hole)[:, None]
