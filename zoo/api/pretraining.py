@@ -17,7 +17,7 @@ from zoo.data.sources import from_archive
 from zoo.errors import DataError, Interrupted, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS, write_text
 from zoo.image_list import ImageList
-from zoo.launch import handed_on, others_waiting, restarted
+from zoo.launch import others_waiting, restarted
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
@@ -89,7 +89,7 @@ def pretrain(
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     begun = [RunFolder(out / "run")]
     with (
-        interruptible(lambda: _saved(begun[-1]), once=not handed_on()),
+        interruptible(lambda: _saved(begun[-1])),
         join(pick_device(planned.training.device).type) as ranks,
     ):
         _pretrain(planned, begun, out, root, ranks, resume=resume, images=images or {})
@@ -132,7 +132,7 @@ def finetune(
 
 def _saved(run: RunFolder) -> str:
     """Say what there is of a run that is stopped before or after its training."""
-    newest = next(iter(run.checkpoints()), None)
+    newest = next(iter(run.checkpoints().values()), None)
     return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
 
@@ -156,7 +156,7 @@ def _pretrain(
             write_text(run.path / DATA_FOLDER, f"{Path(data).resolve()}\n")
         stages = train_stages(objective, train_set, recipe, run, resume=resume, ranks=ranks, begun=begun)
         if stages:
-            objective = stages[-1].trained.objective
+            objective = stages[-1].objective
         if ranks.rank == 0:
             with _trained_already(run), others_waiting():
                 finish(
