@@ -25,7 +25,6 @@ from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.training import RunFolder, build_objective, cpu_threads, learns_without_labels, pick_device
 from zoo.training.distributed import join
-from zoo.training.logging import require_trackers
 from zoo.training.run import is_same
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning, train_stages
@@ -79,7 +78,6 @@ def pretrain(
     planned, root = plan_pretraining(
         recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
     )
-    require_trackers(planned)
     out = RUNS / planned.name if out is None else Path(out)
     resume = resume or restarted()
     if holds_release(out):

@@ -27,11 +27,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     """Build the recipe's backbone, from random weights or a release, and the objective around it.
 
     Class counts are those of the training part, without the validation images of early stopping. Initial
-    weights are a function of the recipe's seed alone, whatever the global generator holds.
-
-    Raises:
-        ZooError: for an architecture, its arguments, a start or a teacher that cannot be used, and for data
-            without the classes that the objective learns.
+    weights are a function of the recipe's seed alone. ZooError for an architecture, its arguments, a start or
+    a teacher that cannot be used, and for data without the classes that the objective learns.
     """
     # writing the release would find out after the training
     if refused := sorted(NO_ARGUMENTS & recipe.backbone.args.keys()):
@@ -81,26 +78,20 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     except ReleaseError as error:
         raise TrainingError(f"init.release: {error}") from None
     found, made_with = opened.config["architecture"], opened.config["model_args"]
-    if found != arch:
-        raise TrainingError(f'init.release: "{init.release}" is a {found}, but backbone.arch is {arch}')
-    if any(args.get(key) != value for key, value in made_with.items()):
+    if found != arch or any(args.get(key) != value for key, value in made_with.items()):
+        expected = f"backbone.arch {arch} with args {args}"
         raise TrainingError(
-            f'init.release: "{init.release}" has backbone.args {made_with}, but the recipe has {args}'
+            f'init.release: "{init.release}" is {found} with {made_with}, expected {expected}'
         )
     if init.head == "centers" and opened.class_names != dataset.class_names:
-        raise TrainingError(
-            f'init.head: the centers of "{init.release}" are of other classes than the data '
-            f'({few(opened.class_names)}; {few(dataset.class_names)}); use "fresh"'
-        )
+        expected, found = few(dataset.class_names), few(opened.class_names)
+        raise TrainingError(f"init.head: found centers of {found}, expected those of the data, {expected}")
     encoder = opened.load(**args)
     parameters = dict(encoder.named_parameters())
     for pattern in init.freeze:
-        matching = fnmatch.filter(parameters, pattern)
-        if not matching:
-            raise TrainingError(
-                f'init.freeze: no parameter of the encoder matches "{pattern}".'
-                f"{did_you_mean(pattern, parameters)} It has e.g. {few(tuple(parameters))}"
-            )
+        if not (matching := fnmatch.filter(parameters, pattern)):
+            found = f'init.freeze: no parameter of the encoder matches "{pattern}"'
+            raise TrainingError(f"{found}.{did_you_mean(pattern, parameters)}")
         for name in matching:
             parameters[name].requires_grad_(False)
     return encoder, opened.centers
@@ -115,8 +106,7 @@ def teachers_of(recipe: Recipe) -> list[str]:
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
     """Build the recipe's teachers, each a classifier of the data's classes in their order.
 
-    Raises:
-        TrainingError: naming the teacher that cannot be opened, is there twice, or cannot classify the data.
+    TrainingError for one that cannot be opened, is there twice, or cannot classify the data.
     """
     given = Normalization(tuple(recipe.data.mean), tuple(recipe.data.std))
     teachers, found = list[Teacher](), dict[str, str]()
@@ -169,11 +159,7 @@ def open_loader(
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse batches that the ranks do not divide or that leave BatchNorm a single image.
-
-    Raises:
-        RecipeError: naming the batch size.
-    """
+    """Refuse batches that the ranks do not divide or that leave BatchNorm a single image."""
     section = recipe.training
     last = 0 if section.drop_last else images % section.batch_size
     sizes = {min(section.batch_size, images), last} - {0}

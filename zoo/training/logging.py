@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import time
 import uuid
@@ -14,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from zoo.errors import TrainingError, ZooWarning, first_line
+from zoo.errors import ZooWarning, first_line
 from zoo.objectives import Output
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
@@ -112,17 +111,6 @@ def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int
         project, name = os.environ.get("TRACKIO_PROJECT", PROJECT), f"{recipe.name}-{run_id}"
         run = trackio.init(project, name=name, config=config, resume="allow", embed=False)
     return lambda at, values: run.log(dict(values), step=at), run.finish
-
-
-def require_trackers(recipe: Recipe) -> None:
-    """Make sure that the packages of the recipe's trackers are installed.
-
-    Raises:
-        TrainingError: naming the package.
-    """
-    for name in recipe.training.trackers:
-        if importlib.util.find_spec(name) is None:
-            raise TrainingError(f'training.trackers: "{name}" needs its package; expected pip install {name}')
 
 
 class Trackers:

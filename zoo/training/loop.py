@@ -72,13 +72,11 @@ def train(
                 with show_progress(recipe.name, stepper.steps, loop.done) as report:
                     loop.run_steps(loader.stream(loop.done, stepper.steps), stop, report)
             except (torch.OutOfMemoryError, MemoryError) as error:
-                raise TrainingError(
-                    f"out of memory in step {loop.done + 1}; {loop.kept()}; expected a smaller "
-                    f"training.batch_size, or training.precision=bf16 ({first_line(error)[:160]})"
-                ) from None
+                found = f"out of memory in step {loop.done + 1} ({first_line(error)[:160]}); {loop.kept()}"
+                raise TrainingError(f"{found}; expected a smaller training.batch_size") from None
     best = None if loop.monitor is None else loop.monitor.best
     if best is None and stepper.ema is not None:
-        stepper.ema.apply()
+        stepper.ema.swap()
     return trained_at(loop.newest, recipe, run, objective, dataset, best)
 
 

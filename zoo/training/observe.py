@@ -35,10 +35,8 @@ from zoo.objectives.paco import GPaCo, PaCo
 from zoo.objectives.sup_con import SupCon
 from zoo.ranks import Ranks
 
-ROWS = 256
-"""Of how many of a batch's first images scores, pairs and probabilities are measured at most."""
-SCORED_KEYS = 4096
-"""Of how many keys at least, evenly spaced: of 65,536 all would take a third of the loss's own time."""
+ROWS = 256  # of a batch's first images, of which scores, pairs and probabilities are measured
+SCORED_KEYS = 4096  # at least, evenly spaced: of 65,536 all would take a third of the loss's own time
 
 Figures = dict[str, Tensor]
 PER_IMAGE = ("q", "k", "q_ft", "k_ft", "classes", "center_logits")
@@ -52,13 +50,9 @@ GEOMETRY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 class Observation:
-    """Figures of single steps, and sums over classes since the last row.
+    """Figures of single steps over all ranks, and sums over classes since the last row.
 
-    Args:
-        objective: already on its device.
-        every: steps between observed ones; None: none is.
-        ranks: that do the step together; all figures are over all of them.
-        steps: of the whole training, the last of which is observed in any case.
+    One of `every` steps is observed (None: none is), and the last of `steps` in any case.
     """
 
     def __init__(self, objective: Objective, every: int | None, ranks: Ranks, steps: int) -> None:
@@ -149,10 +143,7 @@ class Observation:
         return norms
 
     def class_row(self, facts: Mapping[str, float]) -> dict[str, Any] | None:
-        """Return what was observed since the last row, see `RunFolder.class_rows`; None if nothing was.
-
-        Waits for the device: for when a checkpoint is due, which waits for it as well.
-        """
+        """Return what was observed since the last row, see `RunFolder.class_rows`; waits for the device."""
         looks = self._looks
         images, gradients, contributions, centers = self._sums[:, :-1].tolist()
         self.reset()
@@ -178,14 +169,7 @@ class Observation:
 def figures_of(
     objective: Objective, labels: Tensor, held: Mapping[str, Any], groups: Mapping[str, Tensor]
 ) -> Figures:
-    """Return what to record of a whole batch's labels `[B]` and `Output.held`.
-
-    Args:
-        objective: decides which probabilities there are.
-        labels: classes `[B]`.
-        held: see above.
-        groups: of classes `[C]`, bool, by name.
-    """
+    """Return what to record of a whole batch's labels `[B]` and `held`; groups of classes are `[C]`, bool."""
     found, q, k = Figures(), held.get("q"), held.get("k")
     if q is not None and k is not None:
         found = {name: of(q[:ROWS], k[:ROWS], labels[:ROWS]) for name, of in GEOMETRY.items()}
@@ -255,10 +239,7 @@ def _probabilities(objective: PaCo | GPaCo | SupCon, held: Mapping[str, Any]) ->
 
 
 def group_means(name: str, values: Tensor, labels: Tensor, groups: Mapping[str, Tensor]) -> Figures:
-    """Return `NAME_GROUP`, the mean `[]` of the values `[N]` whose classes `labels` `[N]` are in each group.
-
-    NaN for a group without any; negative labels are in no group, which is given as classes `[C]`, bool.
-    """
+    """Return `NAME_GROUP`, the mean `[]` of the values `[N]` whose `labels` `[N]` are in each group, or NaN."""
     inside = {group: members[labels.clamp(min=0)] & (labels >= 0) for group, members in groups.items()}
     return {f"{name}_{group}": torch.where(of, values, 0).sum() / of.sum() for group, of in inside.items()}
 

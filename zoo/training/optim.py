@@ -117,41 +117,38 @@ class EMA:
         live = [tensor.detach() for tensor in self._live.values()]
         functional.ema_update([*self._mean.values()], live, decay)
 
-    def apply(self) -> None:
-        """Replace the objective's weights by the average."""
-        _copy(self._live, self._mean)
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the objective's weights and the average."""
+        for name, live in self._live.items():
+            own = live.clone()
+            live.copy_(self._mean[name])
+            self._mean[name].copy_(own)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Replace the objective's weights by the average inside the block."""
-        own = {name: tensor.detach().clone() for name, tensor in self._live.items()}
-        self.apply()
+        self.swap()
         try:
             yield
         finally:
-            _copy(self._live, own)
+            self.swap()
 
     def state(self) -> dict[str, Any]:
         """Return all that `load_state` needs."""
         return {"updates": self.updates, "mean": self._mean}
 
+    @torch.no_grad()
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
-        _copy(self._mean, state["mean"])
         self.updates = int(state["updates"])
+        for name, mean in self._mean.items():
+            mean.copy_(state["mean"][name])
 
 
 def averaged(objective: Objective) -> dict[str, Tensor]:
     """Return by name what is averaged of an objective's state, the live tensors."""
     apart = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, APART))
-    found: dict[str, Tensor] = {name: p for name, p in objective.named_parameters() if p.requires_grad}
-    for name, buffer in objective.named_buffers():
-        if name.endswith(("running_mean", "running_var")) and not name.startswith(apart):
-            found[name] = buffer
-    return found
-
-
-@torch.no_grad()
-def _copy(to: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, tensor in to.items():
-        tensor.copy_(values[name])
+    buffers = {name: each for name, each in objective.named_buffers() if not name.startswith(apart)}
+    statistics = {n: each for n, each in buffers.items() if n.endswith(("running_mean", "running_var"))}
+    return {n: p for n, p in objective.named_parameters() if p.requires_grad} | statistics

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.backends import cuda
 
-from zoo.errors import RecipeError, TrainingError, did_you_mean, first_line
+from zoo.errors import RecipeError, did_you_mean
 from zoo.modules import MomentumEncoder, Teacher
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
@@ -21,11 +21,7 @@ DEVICES: tuple[str, ...] = get_args(TrainingSection.model_fields["device"].annot
 
 
 def pick_device(wanted: str, where: str = "training.device") -> torch.device:
-    """Return the device of a word: "auto", "cpu" or "cuda".
-
-    Raises:
-        RecipeError: beginning with `where`, for any other word, or if a GPU is asked for and there is none.
-    """
+    """Return the device of a word: "auto", "cpu" or "cuda"; else, or without a GPU, RecipeError at `where`."""
     if wanted not in DEVICES:
         hint = did_you_mean(wanted, DEVICES)
         raise RecipeError(f'{where}: found "{wanted}", expected one of {", ".join(DEVICES)}.{hint}')
@@ -53,11 +49,7 @@ def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Return the context in which a forward pass has `training.precision`.
-
-    Raises:
-        RecipeError: for tf32 on a CPU, which has none.
-    """
+    """Return the context in which a forward pass has `training.precision`; RecipeError for tf32 on a CPU."""
     if precision == "tf32" and device.type == "cpu":
         raise RecipeError('training.precision: "tf32" needs a GPU; use "fp32" or "bf16"')
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
@@ -75,19 +67,12 @@ def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
     """Run the encoders through `torch.compile` in this mode inside the block; None compiles nothing.
 
     Only `forward` is compiled, so that hooks of an observed step see the features as ever.
-
-    Raises:
-        TrainingError: if the compiler fails, or there is none.
     """
     modules = encoders(objective) if mode is not None else []
     for module in modules:
         vars(module)["forward"] = torch.compile(module.forward, dynamic=False, mode=mode)
     try:
         yield
-    except Exception as error:
-        if modules and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            raise TrainingError(f"training.compile: {first_line(error)[:200]}; set null") from error
-        raise
     finally:
         for module in modules:
             del vars(module)["forward"]

@@ -1,4 +1,4 @@
-"""What a person sees of a training on standard error: a bar on a terminal, plain lines elsewhere."""
+"""What a person sees of a training on standard error."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from zoo.launch import crowd, rank
 
@@ -57,30 +54,23 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function of (how many are done, text); without a terminal it prints a line now and then."""
-    console, began = Console(stderr=True), time.monotonic()
+    """Yield a function of (how many are done, text); it prints a line now and then, over itself on a terminal."""
+    began = last = time.monotonic()
+    terminal = sys.stderr.isatty() and crowd() == 1  # several would write over each other
 
-    def left(done: int) -> str:
-        rate = (time.monotonic() - began) / max(done - start, 1)
-        return f"{timedelta(seconds=round(rate * (total - done)))} left"
-
-    if console.is_terminal and crowd() == 1:  # several bars would write over each other
-        with Progress(BarColumn(bar_width=12), TextColumn("{task.description}"), console=console) as bar:
-            task = bar.add_task(title, total=total, completed=start)
-            yield lambda done, text: bar.update(task, completed=done, description=f"{text}  {left(done)}")
-        return
-    last = began
-
-    def plain(done: int, text: str) -> None:
+    def show(done: int, text: str) -> None:
         nonlocal last
-        if done == total or time.monotonic() - last >= PLAIN_INTERVAL:
-            last = time.monotonic()
-            say(f"{title} {done}/{total}  {text}  {left(done)}")
+        now = time.monotonic()
+        if done == total or now - last >= (0.2 if terminal else PLAIN_INTERVAL):
+            last, rate = now, (now - began) / max(done - start, 1)
+            left = timedelta(seconds=round(rate * (total - done)))
+            end = "\r" if terminal and done < total else "\n"
+            say(f"{title} {done}/{total}  {text}  {left} left", end)
 
-    yield plain
+    yield show
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """Print a line on standard error; of several ranks the first one speaks."""
     if rank() == 0:
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True, end=end)

@@ -15,20 +15,8 @@ from zoo.errors import RecipeError
 from zoo.modules import Centers
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
-from zoo.recipe import Recipe
-from zoo.recipe.methods import (
-    LDAMDRW,
-    BalancedSoftmax,
-    ClassBalancedSampling,
-    ClassifierRetraining,
-    FromCenters,
-    LearnableWeightScaling,
-    LogitAdjustment,
-    Method,
-    NearestCenter,
-    PostHocLogitAdjustment,
-    TauNormalized,
-)
+from zoo.recipe import Recipe, methods
+from zoo.recipe.methods import Method
 from zoo.training.build import build_objective
 from zoo.training.facts import Trained
 from zoo.training.loop import train
@@ -57,22 +45,26 @@ def _changes(method: Method) -> list[tuple[str, Changes]]:
     A second one trains the classifier alone (Kang et al. 2020): without averaging, early stopping, mixing or
     teachers, which are for the encoder.
     """
-    head: Changes = {"init": {"head": "centers"}} if isinstance(method, FromCenters) else {}
-    if isinstance(method, NearestCenter):
+    head: Changes = {"init": {"head": "centers"}} if isinstance(method, methods.FromCenters) else {}
+    if isinstance(method, methods.NearestCenter):
         return []
-    if isinstance(method, BalancedSoftmax) or (isinstance(method, FromCenters) and method.prior):
+    if isinstance(method, methods.BalancedSoftmax) or (
+        isinstance(method, methods.FromCenters) and method.prior
+    ):
         return [("balanced_softmax", {**head, "objective": {"loss": "balanced_softmax"}})]
-    if isinstance(method, LogitAdjustment):
+    if isinstance(method, methods.LogitAdjustment):
         return [(method.name, {"objective": {"loss": method.model_dump()}})]
-    if isinstance(method, ClassBalancedSampling):
+    if isinstance(method, methods.ClassBalancedSampling):
         return [(method.name, {"training": {"sampling": "class_balanced"}})]
-    if isinstance(method, LDAMDRW):
+    if isinstance(method, methods.LDAMDRW):
         loss = {**method.model_dump(), "name": "ldam"}
         return [(method.name, {"objective": {"loss": loss, "head": "cosine", "head_std": None}})]
     first = ("cross_entropy", head)
-    if not isinstance(method, ClassifierRetraining | LearnableWeightScaling):
+    if not isinstance(method, methods.ClassifierRetraining | methods.LearnableWeightScaling):
         return [first]
-    scaled = {"head": "scaled", "head_std": None} if isinstance(method, LearnableWeightScaling) else {}
+    scaled = (
+        {"head": "scaled", "head_std": None} if isinstance(method, methods.LearnableWeightScaling) else {}
+    )
     optimizer = {key: getattr(method, key) for key in ("lr", "weight_decay", "momentum")}
     optimizer |= {"name": "momentum", "decay_norm_and_bias": True, "layer_decay": None, "args": {}}
     off = {"ema": None, "early_stopping": None}
@@ -104,12 +96,12 @@ def beginning(recipe: Recipe) -> Recipe:
         RecipeError: if the method starts from a release and the recipe names none.
     """
     method = recipe.method
-    if not isinstance(method, FromCenters | NearestCenter):
+    if not isinstance(method, methods.FromCenters | methods.NearestCenter):
         return stages(recipe)[0]
     if recipe.init is None:
         found = f'{recipe.name}: method "{method.name}" starts from a release, and init is null'
         raise RecipeError(f"{found}; expected init: {{release: NAME}}")
-    if isinstance(method, FromCenters):
+    if isinstance(method, methods.FromCenters):
         return stages(recipe)[0]
     head = "fresh" if method.centers == "means" else "centers"
     return _plain(recipe, method.name, {"init": {"head": head}})
@@ -161,14 +153,14 @@ def close(method: Method, learned: Centers, train: Features) -> Centers:
     """
     weight, bias, counts = learned.weight, learned.bias, learned.class_counts
     absent = counts == 0
-    if isinstance(method, TauNormalized):
+    if isinstance(method, methods.TauNormalized):
         weight, bias = functional.tau_normalize(weight, tau=method.tau), torch.zeros_like(bias)
-    elif isinstance(method, PostHocLogitAdjustment):
+    elif isinstance(method, methods.PostHocLogitAdjustment):
         bias = functional.post_hoc_adjusted(bias, counts, tau=method.tau)
-    elif isinstance(method, LDAMDRW):
+    elif isinstance(method, methods.LDAMDRW):
         # over the usual norm of features: logits come near those of the cosines that it was trained by
         weight = weight / train()[0].norm(dim=1).mean().to(weight)
-    elif isinstance(method, NearestCenter):
+    elif isinstance(method, methods.NearestCenter):
         if method.centers == "means":
             features, labels = train()
             weight = functional.class_means(features, labels, len(weight)).to(weight)
