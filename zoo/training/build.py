@@ -104,12 +104,9 @@ def teachers_of(recipe: Recipe) -> list[str]:
 
 
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
-    """Build the recipe's teachers, each a classifier of the data's classes in their order.
-
-    TrainingError for one that cannot be opened, is there twice, or cannot classify the data.
-    """
+    """Build the recipe's teachers, each a classifier of the data's classes in their order."""
     given = Normalization(tuple(recipe.data.mean), tuple(recipe.data.std))
-    teachers, found = list[Teacher](), dict[str, str]()
+    teachers = list[Teacher]()
     for name in teachers_of(recipe):
         try:
             opened = hub.open(name)
@@ -120,11 +117,7 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
         except ZooError as error:
             raise TrainingError(f'{TEACHERS}: "{name}": {error}') from None
         own = Normalization(tuple(opened.preprocess.mean), tuple(opened.preprocess.std))
-        sha256 = teacher_sha256(opened.config)
-        if sha256 in found:
-            raise TrainingError(f'{TEACHERS}: "{name}" is the same as "{found[sha256]}", expected each once')
-        found[sha256] = name
-        teachers.append(Teacher(encoder, centers, own=own, given=given, sha256=sha256))
+        teachers.append(Teacher(encoder, centers, own=own, given=given, sha256=teacher_sha256(opened.config)))
     return tuple(teachers)
 
 
@@ -136,8 +129,7 @@ def _of_classes(opened: Release, class_names: Sequence[str]) -> Centers:
         raise TrainingError("has centers of cosines or distances, expected centers of linear logits")
     place = {name: row for row, name in enumerate(centers.class_names)}
     if unknown := [name for name in class_names if name not in place]:
-        known = f"it knows {few(centers.class_names)}"
-        raise TrainingError(f"does not know {len(unknown)} of the data's classes ({few(unknown)}); {known}")
+        raise TrainingError(f"has classes {few(centers.class_names)}, expected also {few(unknown)}")
     rows = [place[name] for name in class_names]
     return Centers(centers.weight[rows], centers.bias[rows], centers.class_counts[rows])
 
@@ -162,9 +154,8 @@ def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ra
     """Refuse batches that the ranks do not divide or that leave BatchNorm a single image."""
     section = recipe.training
     last = 0 if section.drop_last else images % section.batch_size
-    sizes = {min(section.batch_size, images), last} - {0}
-    text = " and ".join(map(str, sorted(sizes, reverse=True)))
-    found = f"training.batch_size: found {section.batch_size}, so batches of {text} of the {images} images"
+    sizes = sorted({min(section.batch_size, images), last} - {0})
+    found = f"training.batch_size: found {section.batch_size}, so batches of {sizes} of the {images} images"
     other = "or training.drop_last: true"
     if any(size % ranks.size for size in sizes):
         raise RecipeError(f"{found}, expected what the {ranks.size} ranks divide, {other}")

@@ -77,7 +77,7 @@ def read(file: Path) -> Checkpoint:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """Read the newest checkpoint in a folder, if there is one; a damaged one is passed over with a warning."""
+    """Read the newest good checkpoint in a folder; damaged ones are passed over with a warning."""
     for file in list_checkpoints(folder).values():
         try:
             return read(file)

@@ -22,7 +22,6 @@ from zoo.ranks import ALONE, Ranks
 
 TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"
 TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
-
 # gloo and NCCL report lost ranks as RuntimeErrors like any other
 _LOST = re.compile(
     r"connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket|remote process|aborted|pair closure",
@@ -36,21 +35,17 @@ _joined = 0
 def join(device: str) -> Iterator[Ranks]:
     """Join the processes that torchrun has started, for as long as the block lasts.
 
-    Args:
-        device: "cpu" or "cuda", of the training; each process of a node takes the GPU of its number there.
-
-    Raises:
-        RanksLost: when another rank ended, or did not answer in time.
-        TrainingError: when the processes cannot meet, or are more than a node has GPUs.
+    On "cuda" each process of a node takes the GPU of its number there. TrainingError when they cannot meet,
+    RanksLost when another one ended, or did not answer in time.
     """
     if launched() == 1:
         yield ALONE
         return
     seconds = float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT))
     try:
-        _connect(device, timedelta(seconds=seconds))
-        local, timeout = local_rank(), timedelta(seconds=seconds)
-        ranks = Ranks(rank(), launched(), local_rank=local, device=device, timeout=timeout)
+        timeout = timedelta(seconds=seconds)
+        _connect(device, timeout)
+        ranks = Ranks(rank(), launched(), local_rank=local_rank(), device=device, timeout=timeout)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the {launched()} ranks cannot meet: {first_line(error)}") from None
     try:
@@ -69,8 +64,7 @@ def join(device: str) -> Iterator[Ranks]:
 def _connect(device: str, timeout: timedelta) -> None:
     """Make the process group, under a prefix of its own in the launcher's store.
 
-    torchrun's restarts, and the next training of a script, go on with the same store, where they would find
-    the addresses of processes that are gone.
+    A restart, or the next training of a script, would find addresses there of processes that are gone.
     """
     global _store, _joined  # noqa: PLW0603  # a process meets the others in one store, as long as it lives
     if device == "cuda":

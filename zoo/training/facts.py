@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -61,17 +62,16 @@ def training_facts(
     section, learned_from = recipe.training, split_validation(train_set, recipe)[0]
     labels = torch.tensor(learned_from.labels, device=next(objective.parameters()).device)
     seconds, images = sum(each.seconds for each in stages), sum(each.images for each in stages)
-    facts: dict[str, Any] = {}
-    if recipe.method is not None:
-        facts["method"] = recipe.method.name
-        facts["stages"] = {each.recipe.name.partition(".")[2]: each.facts() for each in stages}
-    facts |= {
+    facts: dict[str, Any] = {
         "steps": sum(each.steps for each in stages),
         "epochs": sum(each.facts()["epochs"] for each in stages),
         "images": images,
         "seconds": round(seconds, 1),
         "images_per_second": round(images / max(seconds, 1e-9), 1),
     }
+    if recipe.method is not None:
+        of_each = {each.recipe.name.partition(".")[2]: each.facts() for each in stages}
+        facts = {"method": recipe.method.name, "stages": of_each, **facts}
     if section.ema:
         facts["moving_average"] = section.ema.model_dump()
     if stopped := [each.stopping for each in stages if each.stopping]:
@@ -79,13 +79,16 @@ def training_facts(
     if stages and stages[-1].epoch is not None:
         facts["snapshot"] = {"epoch": stages[-1].epoch, "of_epochs": section.epochs}
     ended = max((each.ended for each in stages), default=time.time())
+    began = {}
+    if recipe.init is not None:  # the name may come to mean other weights
+        began["init_weights_sha256"] = sha256_of(START, hub.open(recipe.init.release).config)
     return {
         **facts,
         **objective.facts(labels),
         "hardware": hardware(pick_device(section.device), ranks),
         "ranks": ranks,
         "precision": section.precision,
-        **start_facts(recipe),
+        **began,
         "seed": section.seed,
         "date": datetime.fromtimestamp(ended, UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
@@ -97,37 +100,29 @@ def trained_at(
     recipe: Recipe,
     run: RunFolder,
     objective: Objective,
-    train_set: ImageDataset,
-    best: Mapping[str, Any] | None,
-    epoch: float | None = None,
+    data: ImageDataset,
+    best: Best,
 ) -> Trained:
     """Return what a training leaves that ends with a checkpoint, whose state `objective` has.
 
     Its weights become `best`, that of `Monitor` with early stopping.
     """
-    section, (training, validation) = recipe.training, split_validation(train_set, recipe)
-    batches, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
-    images, stopping = images_seen(checkpoint.step, *batches, **length), None
-    if best is not None and section.early_stopping is not None:
+    section, (training, validation) = recipe.training, split_validation(data, recipe)
+    of, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
+    step, per_epoch = checkpoint.step, batches_per_epoch(*of, **length)
+    images, stopping, early = images_seen(step, *of, **length), None, section.early_stopping
+    if best is not None and early is not None:
         objective.load_state_dict(best["weights"], strict=False)
-        per_epoch = batches_per_epoch(*batches, **length)
         stopping = {
-            "validation_fraction": section.early_stopping.validation_fraction,
+            "validation_fraction": early.validation_fraction,
             "validation_images": len(validation or ()),
-            "metric": section.early_stopping.metric,
+            "metric": early.metric,
             "best_value": round(best["value"], 4) if math.isfinite(best["value"]) else None,
             "best_epoch": best["step"] // per_epoch,
-            "stopped_at_epoch": checkpoint.step // per_epoch,
+            "stopped_at_epoch": step // per_epoch,
             "chosen_on": "the validation part, put aside from the training images",
         }
-    step, seconds, written = checkpoint.step, checkpoint.seconds, checkpoint.written
-    return Trained(recipe, run, objective, step, images, seconds, written, stopping, epoch)
-
-
-def start_facts(recipe: Recipe) -> dict[str, str]:
-    """Return the hash of the weights that training started from: their name may come to mean others."""
-    start = recipe.init
-    return {} if start is None else {"init_weights_sha256": sha256_of(START, hub.open(start.release).config)}
+    return Trained(recipe, run, objective, step, images, checkpoint.seconds, checkpoint.written, stopping)
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:
@@ -137,7 +132,6 @@ def hardware(device: torch.device, ranks: int = 1) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cores, cpuinfo = min(torch.get_num_threads(), os.cpu_count() or 1), Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
+    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    name = found[1].strip() if found else platform.processor() or platform.machine()
     return f"{cores} CPU core{'s' if cores > 1 else ''} ({name})"

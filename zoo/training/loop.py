@@ -24,7 +24,7 @@ from zoo.training.monitor import Monitor, split_validation
 from zoo.training.precision import compiled, fastest_kernels, pick_device, place
 from zoo.training.progress import Report, show_first_step, show_progress
 from zoo.training.run import RunFolder
-from zoo.training.signals import StopRequest, stop_on_signal
+from zoo.training.signals import stop_on_signal
 from zoo.training.step import Stepper
 
 
@@ -45,8 +45,7 @@ def train(
 
     Raises:
         Interrupted: after a SIGINT, SIGTERM, SIGHUP or SIGUSR1, with the state saved.
-        TrainingError: if a loss or weight is not finite, if memory runs out, or if the run's folder is in use
-            or cannot be written. Earlier checkpoints are kept.
+        TrainingError: if a loss or weight is not finite, memory runs out, or the folder cannot be used.
     """
     section, (training, validation) = recipe.training, split_validation(dataset, recipe)
     device = pick_device(section.device)
@@ -112,7 +111,7 @@ class _Loop:
             self.newest = checkpoint._replace(state={})
         self._ranks.barrier()
 
-    def run_steps(self, batches: Iterable[Batch], stop: StopRequest, report: Report) -> None:
+    def run_steps(self, batches: Iterable[Batch], stop: list[int], report: Report) -> None:
         """Do the steps that are left, until the end, a signal, or a number that is not finite."""
         section, stepper, monitor = self._section, self._stepper, self.monitor
         per_epoch, start, began = stepper.steps_per_epoch, self.done, time.monotonic()
@@ -125,7 +124,7 @@ class _Loop:
 
             # the hosts vote, so that all ranks act alike and no device is waited for
             late = time.monotonic() - self._saved_at >= 60 * (section.checkpoint_minutes or math.inf)
-            number, save, bad = self._ranks.all_reduce_max(stop.number, int(late), int(bool(self._trouble)))
+            number, save, bad = self._ranks.all_reduce_max(max(stop, default=0), late, bool(self._trouble))
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
             evaluate = monitor is not None and monitor.due(done)
             wait = bool(number or save or by_epoch or done == stepper.steps or evaluate)
@@ -135,11 +134,8 @@ class _Loop:
             self._log_rows(report, wait=wait)
             # losses are means over the ranks and weights the same, so that all of them find the same
             if bad or (wait and not self._is_finite()):
-                found = self._trouble or f"another rank found a loss that is not finite by step {done}"
-                raise TrainingError(
-                    f"{found}; {self.kept()}; expected a smaller optimizer.lr or a longer "
-                    "schedule.warmup_epochs, in another --out"
-                )
+                found = f"{self._trouble or 'another rank has a loss that is not finite'}; {self.kept()}"
+                raise TrainingError(f"{found}; expected e.g. a smaller optimizer.lr, in another --out")
             if evaluate and monitor is not None:
                 self._log({**self._facts(), **monitor.evaluate(done)}, report)
                 self._metrics = Metrics(self._ranks)  # the next row's throughput is of training alone
@@ -180,9 +176,8 @@ class _Loop:
     def _log_rows(self, report: Report, *, wait: bool) -> None:
         """Log the rows whose values have arrived, up to one that is not finite."""
         for row in self._metrics.rows(wait=wait):
-            if not math.isfinite(row["loss"]) and not self._trouble:
-                at = f"by step {row['step']} at learning rate {row['lr']:g}"
-                self._trouble = f"the loss became {row['loss']} {at}"
+            if not self._trouble and not math.isfinite(row["loss"]):
+                self._trouble = f"the loss became {row['loss']} by step {row['step']} at lr {row['lr']:g}"
             if not self._trouble:
                 self._log(row, report)
 

@@ -1,7 +1,7 @@
 """Periodic evaluation on training images: early stopping, and kNN accuracy for objectives without labels.
 
-What is evaluated is what would be released: the EMA of the weights if there is one, in the evaluation view.
-Nothing here draws a random number or changes the objective. Rank 0 evaluates for all ranks.
+What is evaluated is what would be released, the EMA of the weights if there is one. Nothing here draws a
+random number or changes the objective. Rank 0 evaluates for all ranks.
 """
 
 from __future__ import annotations
@@ -67,12 +67,8 @@ class Monitor:
     """Evaluates the live objective every few epochs, and keeps the best state where the recipe stops early.
 
     With `training.early_stopping` it measures the classifier (encoder and centers, before a method's closing
-    step) on the validation part; with `training.knn_every` kNN accuracy. No recipe has both.
-
-    Attributes:
-        best: the best state so far, of equal ones the earlier, as `{"step", "value", "weights"}`; None before
-            the first evaluation, and always without early stopping.
-        waited: evaluations since then.
+    step) on the validation part; with `training.knn_every` kNN accuracy. No recipe has both. `best` is then
+    `{"step", "value", "weights"}`, of equal ones the earlier; `waited` counts evaluations since.
     """
 
     def __init__(
@@ -122,9 +118,8 @@ class Monitor:
             count = self._parts[0].num_classes
             found = knn_predict(bank, classes, features, k=K, tau=TAU, num_classes=count)
             return _accuracies(found.predictions, labels, count)
-        centers = objective.centers()
+        centers, ((features, labels),) = objective.centers(), encoded
         assert centers is not None  # the recipe's schema allows no other objective
-        ((features, labels),) = encoded
         logits = F.linear(features, centers.weight.float(), centers.bias.float()).cpu()
         loss = float(F.cross_entropy(logits, labels))
         return {**_accuracies(logits.argmax(dim=1), labels, logits.shape[1]), "loss": loss}
@@ -144,7 +139,7 @@ class Monitor:
         return torch.cat([features for features, _ in encoded]), torch.cat([labels for _, labels in encoded])
 
     def state(self) -> dict[str, Any]:
-        """Return all that `load_state` needs."""
+        """Return the state to save."""
         return {"best": self.best, "waited": self.waited}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -164,7 +159,6 @@ def _accuracies(predictions: Tensor, labels: Tensor, num_classes: int) -> dict[s
 
 def _released(objective: Objective) -> dict[str, Tensor]:
     """Return the state that a release is made of: without queues, key encoders and teachers."""
-    others = tuple(
-        f"{name}." for name, module in objective.named_modules() if isinstance(module, (*APART, KeyQueue))
-    )
+    modules = dict(objective.named_modules())
+    others = tuple(f"{name}." for name, each in modules.items() if isinstance(each, (*APART, KeyQueue)))
     return {name: value for name, value in objective.state_dict().items() if not name.startswith(others)}

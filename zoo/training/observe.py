@@ -2,9 +2,8 @@
 
 Nothing here changes the training, draws a random number or waits for the device. Which figures there are
 never depends on values: what a batch lacks (two images of one class, say) is NaN. Scores, geometry and
-probabilities are of the first rows of the batch; gradients of all, added up by class.
-
-Names that are read of `Output.held`, all optional:
+probabilities are of the first rows of the batch; gradients of all, added up by class. Names that are read of
+`Output.held`, all optional:
 
 - `q`, `k`: unit rows of the two views `[B, D]`, before FT; or `views`, both, where no scores are taken.
 - `queue`, `queue_labels`, `valid`: the keys that q is contrasted with `[K, D]`, their classes and which are
@@ -62,8 +61,8 @@ class Observation:
         self._groups = {name: of for name, of in members.items() if bool(of.any())}
         self._features: Tensor | None = None
         self._has_features = self._has_centers = False
-        # Float64 counts up to any number of images; the last column is for images of no known class. Rows:
-        # images, gradients of each one's own loss, gradients of the batch's loss, gradients of the centers.
+        # rows: images, gradients of each one's own loss, of the batch's loss, of the centers; the last column
+        # is for images of no known class
         self._sums = torch.zeros(4, len(counts) + 1, dtype=torch.float64, device=counts.device)
         self._looks = 0
 
@@ -80,11 +79,8 @@ class Observation:
 
         def keep(_encoder: nn.Module, _images: Any, features: Tensor) -> None:
             if self._features is None:  # the first call has the views that are trained on
-                self._features = features
-                if features.requires_grad:
-                    features.retain_grad()
-                else:  # of a frozen encoder: its own gradient has no other use
-                    features.requires_grad_()
+                self._features = features.requires_grad_()  # also those of a frozen encoder
+                features.retain_grad()
 
         self._features = None
         hook = self._objective.encoder.register_forward_hook(keep)
@@ -97,9 +93,8 @@ class Observation:
     def figures(self, batch: Batch, output: Output, parameters: Sequence[Tensor]) -> Figures:
         """Return what to record of this step, the same on every rank; its gradients are there, not clipped.
 
-        An image's gradient is that of the whole batch's loss, also of what the image is to others in a
-        contrast, by all its views that the encoder's first call had. The loss, a mean over the batch, is
-        taken times the images of all ranks, so that the size of the batch does not matter.
+        An image's gradient is that of the whole batch's loss by all its views that the encoder's first call
+        had; the loss, a mean, is taken times the images, so that the size of the batch does not matter.
         """
         count, sums = len(batch.labels), torch.zeros_like(self._sums)
         values = [torch.ones_like(batch.labels, dtype=sums.dtype)]
@@ -134,10 +129,9 @@ class Observation:
 
     def _center_gradients(self) -> Tensor:
         """Return the norm of the gradient of each class's center `[C + 1]`; zeros where there is none."""
-        owner = getattr(self._objective, "learned", self._objective)
-        weight = getattr(getattr(owner, "classifier", None), "weight", None)  # one row per class `[C, ...]`
-        norms = torch.zeros_like(self._sums[3])
-        if weight is not None and weight.grad is not None:
+        classifier = getattr(getattr(self._objective, "learned", self._objective), "classifier", None)
+        weight, norms = getattr(classifier, "weight", None), torch.zeros_like(self._sums[3])
+        if weight is not None and weight.grad is not None:  # one row per class `[C, ...]`
             self._has_centers = True
             norms[:-1] = to_float32(weight.grad).flatten(start_dim=1).norm(dim=1)
         return norms
@@ -239,17 +233,17 @@ def _probabilities(objective: PaCo | GPaCo | SupCon, held: Mapping[str, Any]) ->
 
 
 def group_means(name: str, values: Tensor, labels: Tensor, groups: Mapping[str, Tensor]) -> Figures:
-    """Return `NAME_GROUP`, the mean `[]` of the values `[N]` whose `labels` `[N]` are in each group, or NaN."""
+    """Return `NAME_GROUP`, the mean `[]` of values `[N]` whose `labels` `[N]` are in each group, or NaN."""
     inside = {group: members[labels.clamp(min=0)] & (labels >= 0) for group, members in groups.items()}
     return {f"{name}_{group}": torch.where(of, values, 0).sum() / of.sum() for group, of in inside.items()}
 
 
 @torch.no_grad()
 def center_figures(weight: Tensor, groups: Mapping[str, Tensor]) -> Figures:
-    """Norms of the centers `[C, D_f]` by group, and the mean cosine between two of them.
+    """Norms of the centers `[C, D_f]` by group, and the mean cosine between two of them, in O(C D).
 
-    The sum of u_a . u_b over all pairs is |sum_a u_a|^2, C of them of a center with itself: it takes O(C D).
-    -1 / (C - 1) is the least there can be: a regular simplex.
+    The sum of u_a . u_b over all pairs is |sum_a u_a|^2, C of them of a center with itself. The least mean
+    there can be is -1 / (C - 1), of a regular simplex.
     """
     weight = to_float32(weight)
     classes = torch.arange(len(weight), device=weight.device)
@@ -262,5 +256,4 @@ def center_figures(weight: Tensor, groups: Mapping[str, Tensor]) -> Figures:
 
 
 def _short(value: float) -> float:
-    """Keep six digits: thousands of classes are written at every checkpoint."""
-    return float(f"{value:.6g}")
+    return float(f"{value:.6g}")  # thousands of classes are written at every checkpoint

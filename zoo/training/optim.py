@@ -92,18 +92,12 @@ def build_schedule(
 class EMA:
     """An exponential moving average of the trained weights and BatchNorm's running statistics.
 
-    Queue, key encoder, prototypes and counters stay as they are in the training: timm's own `ModelEmaV3`
-    would copy and average them as well.
-
-    The average begins as the objective's weights; `section` is the recipe's `training.ema`.
-
-    Source: `timm.utils.ModelEmaV3` of timm 1.0 (`use_warmup` with its defaults, gamma 1 and power 2/3).
+    As `timm.utils.ModelEmaV3` (`use_warmup` with its defaults, gamma 1 and power 2/3), which would also copy
+    and average queue, key encoder, prototypes and counters. It begins as the objective's weights.
     """
 
     def __init__(self, objective: Objective, section: AverageSection) -> None:
-        self.updates = 0
-        self._section = section
-        self._live = averaged(objective)
+        self.updates, self._section, self._live = 0, section, averaged(objective)
         self._mean = {name: tensor.detach().clone() for name, tensor in self._live.items()}
 
     def update(self) -> None:
@@ -135,7 +129,7 @@ class EMA:
             self.swap()
 
     def state(self) -> dict[str, Any]:
-        """Return all that `load_state` needs."""
+        """Return the state to save."""
         return {"updates": self.updates, "mean": self._mean}
 
     @torch.no_grad()

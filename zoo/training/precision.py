@@ -21,7 +21,7 @@ DEVICES: tuple[str, ...] = get_args(TrainingSection.model_fields["device"].annot
 
 
 def pick_device(wanted: str, where: str = "training.device") -> torch.device:
-    """Return the device of a word: "auto", "cpu" or "cuda"; else, or without a GPU, RecipeError at `where`."""
+    """Return the device of a word: "auto", "cpu" or "cuda". RecipeError at `where` if it cannot be had."""
     if wanted not in DEVICES:
         hint = did_you_mean(wanted, DEVICES)
         raise RecipeError(f'{where}: found "{wanted}", expected one of {", ".join(DEVICES)}.{hint}')

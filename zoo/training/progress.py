@@ -54,7 +54,7 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function of (how many are done, text); it prints a line now and then, over itself on a terminal."""
+    """Yield a function of (how many are done, text) that prints a line, over itself on a terminal."""
     began = last = time.monotonic()
     terminal = sys.stderr.isatty() and crowd() == 1  # several would write over each other
 

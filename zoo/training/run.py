@@ -25,13 +25,10 @@ from zoo.training import checkpoint as checkpoints
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.logging import Trackers
 
-LOCK_SECONDS = 10.0
-"""How long a lock is waited for: data workers of a killed process hold it until they notice."""
+LOCK_SECONDS = 10.0  # data workers of a killed process hold a lock until they notice
 CHANGEABLE = COMPUTATION - {"training.precision", "training.channels_last"}
 """Keys of the recipe that may change when a run goes on. Not the memory layout: optimizer state is saved in
 it, and fused kernels read state and parameter in the order of memory."""
-
-Row = dict[str, Any]
 
 
 def check_same_run(earlier: Recipe, now: Recipe, folder: Path) -> None:
@@ -81,19 +78,15 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process, and every other `RunFolder` of this one, out of the folder.
-
-        Within the block it may be entered again. InUse, naming process and host, if another holds it.
-        """
-        holder = self.path / ".holder"
+        """Keep every other process, and every other `RunFolder` of this one, out; it may be entered again."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             try:
                 locks.acquire(self._lock, timeout=LOCK_SECONDS)
             except Timeout:
-                by = holder.read_text() if holder.exists() else "another process"
+                by = (self.path / ".holder").read_text(errors="replace")
                 raise InUse(f'run folder "{self.path}" is in use by {by}; choose another --out') from None
-            holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+            (self.path / ".holder").write_text(f"process {os.getpid()} on {socket.gethostname()}")
         try:
             yield
         finally:
@@ -169,18 +162,17 @@ class RunFolder:
         with self._writing(), (to or self.classes_file).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a line cut off by a crash is left out."""
         return _read_rows(self.metrics_file)
 
-    def class_rows(self) -> list[Row]:
+    def class_rows(self) -> list[dict[str, Any]]:
         """Return the rows of classes.jsonl, one of each checkpoint before which a step was observed.
 
-        Each has `step` and `epoch` of its end, how many `looks` (observed steps) it is of, and lists over the
-        C classes: `images` in those steps; `feature_gradient`, the mean norm of the gradient of the loss with
-        respect to an image's features; `class_gradient`, the sum of these norms in a step divided by the
-        batch size; `center_gradient`, the mean norm of the gradient of the class's center. A list is None
-        where the objective has no such gradient. See `zoo.training.observe`.
+        Each has `step` and `epoch` of its end, `looks`, the number of observed steps, and lists over the C
+        classes, None where there is no such gradient: `images` in those steps; `feature_gradient`, the mean
+        norm of the loss's gradient by an image's features; `class_gradient`, the sum of these norms in a step
+        divided by the batch size; `center_gradient`, the mean norm of that by the class's center.
         """
         return _read_rows(self.classes_file)
 
@@ -188,8 +180,8 @@ class RunFolder:
         return writing(f'run folder "{self.path}"', TrainingError)
 
 
-def _read_rows(file: Path) -> list[Row]:
-    rows = list[Row]()
+def _read_rows(file: Path) -> list[dict[str, Any]]:
+    rows = list[dict[str, Any]]()
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []:
         with suppress(ValueError):
             rows.append(json.loads(line))

@@ -16,22 +16,16 @@ from zoo.launch import handed_on
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
-class StopRequest:
-    """`number` is that of the signal that asked the run to stop; 0 until then."""
-
-    number: int = 0
-
-
 class _Stopped(KeyboardInterrupt):
     """Not an `Exception`, which libraries catch; loader processes end on it silently."""
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[StopRequest]:
-    """Turn the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a request; a second acts as usual."""
-    request = StopRequest()
-    with _handled(lambda number: setattr(request, "number", number)):
-        yield request
+def stop_on_signal() -> Iterator[list[int]]:
+    """Catch the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 in the list it yields; a second acts as usual."""
+    caught = list[int]()
+    with _handled(caught.append):
+        yield caught
 
 
 @contextmanager
@@ -54,9 +48,9 @@ def interruptible(saved: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def _handled(react: Callable[[int], object]) -> Iterator[None]:
-    """Call `react` with the first signal; the next one acts as usual, or under torchrun is ignored.
+    """Call `react` with the first signal; the next one acts as usual, or is ignored under torchrun.
 
-    torchrun forwards a Ctrl-C that its processes have had already, and kills what does not stop by itself.
+    That forwards a Ctrl-C that its processes have had already, and kills what does not stop by itself.
     """
     if threading.current_thread() is not threading.main_thread():  # Python allows no handlers
         yield

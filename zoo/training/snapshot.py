@@ -14,11 +14,7 @@ from zoo.training.run import RunFolder
 
 
 def checkpoint_of(run: RunFolder, step: int | None = None) -> Checkpoint:
-    """Read the checkpoint of a step, the newest when None; not that from before the first.
-
-    Raises:
-        TrainingError: if there is none, naming those that there are, or it cannot be read.
-    """
+    """Read the checkpoint of a step, the newest when None; TrainingError, naming others, if there is none."""
     steps = sorted(found for found in run.checkpoints() if found)
     if not steps or step not in (None, *steps):
         there = ", ".join(map(str, steps)) or "none yet"
@@ -32,17 +28,9 @@ def checkpoint_of(run: RunFolder, step: int | None = None) -> Checkpoint:
 def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_set: ImageDataset) -> Trained:
     """Return what a training would have left in memory, had it ended with one of its checkpoints.
 
-    With early stopping its weights are the best ones until then, as at the end.
-
-    Args:
-        checkpoint: of the run.
-        recipe: of the run.
-        run: its folder; a process may be training in it meanwhile.
-        train_set: all training images.
-
-    Raises:
-        TrainingError: if the run began on other images, if the training has ended with the checkpoint, or
-            with early stopping for one from before the first evaluation.
+    With early stopping its weights are the best ones until then, as at the end. A process may be training in
+    the folder meanwhile. TrainingError if the run began on other images, for the checkpoint of its end, and
+    with early stopping for one from before the first evaluation.
     """
     run.check_images(train_set)
     section, size = recipe.training, len(split_validation(train_set, recipe)[0])
@@ -62,4 +50,5 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
     except (RuntimeError, KeyError) as error:
         raise TrainingError(f"{of} does not fit its recipe: {first_line(error)[:200]}") from None
     epoch = step // per_epoch if step % per_epoch == 0 else round(step / per_epoch, 2)
-    return trained_at(checkpoint, recipe, run, objective, train_set, stopping["best"], epoch)
+    trained = trained_at(checkpoint, recipe, run, objective, train_set, stopping["best"])
+    return trained._replace(epoch=epoch)

@@ -15,8 +15,8 @@ from zoo.errors import RecipeError
 from zoo.modules import Centers
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
-from zoo.recipe import Recipe, methods
-from zoo.recipe.methods import Method
+from zoo.recipe import Recipe
+from zoo.recipe import methods as m
 from zoo.training.build import build_objective
 from zoo.training.facts import Trained
 from zoo.training.loop import train
@@ -29,7 +29,7 @@ _STAGE = "A stage of a method for long-tailed data."
 
 
 def is_stage(recipe: Recipe) -> bool:
-    """Whether that is the recipe of one of a method's trainings, which says nothing of the others."""
+    """Whether that is the recipe of one of a method's trainings."""
     return recipe.description == _STAGE
 
 
@@ -39,32 +39,28 @@ def stages(recipe: Recipe) -> list[Recipe]:
     return [recipe] if method is None else [_plain(recipe, *stage) for stage in _changes(method)]
 
 
-def _changes(method: Method) -> list[tuple[str, Changes]]:
+def _changes(method: m.Method) -> list[tuple[str, Changes]]:
     """Return the names of a method's trainings and what each changes in the recipe.
 
     A second one trains the classifier alone (Kang et al. 2020): without averaging, early stopping, mixing or
     teachers, which are for the encoder.
     """
-    head: Changes = {"init": {"head": "centers"}} if isinstance(method, methods.FromCenters) else {}
-    if isinstance(method, methods.NearestCenter):
+    head: Changes = {"init": {"head": "centers"}} if isinstance(method, m.FromCenters) else {}
+    if isinstance(method, m.NearestCenter):
         return []
-    if isinstance(method, methods.BalancedSoftmax) or (
-        isinstance(method, methods.FromCenters) and method.prior
-    ):
+    if isinstance(method, m.BalancedSoftmax) or (isinstance(method, m.FromCenters) and method.prior):
         return [("balanced_softmax", {**head, "objective": {"loss": "balanced_softmax"}})]
-    if isinstance(method, methods.LogitAdjustment):
+    if isinstance(method, m.LogitAdjustment):
         return [(method.name, {"objective": {"loss": method.model_dump()}})]
-    if isinstance(method, methods.ClassBalancedSampling):
+    if isinstance(method, m.ClassBalancedSampling):
         return [(method.name, {"training": {"sampling": "class_balanced"}})]
-    if isinstance(method, methods.LDAMDRW):
+    if isinstance(method, m.LDAMDRW):
         loss = {**method.model_dump(), "name": "ldam"}
         return [(method.name, {"objective": {"loss": loss, "head": "cosine", "head_std": None}})]
     first = ("cross_entropy", head)
-    if not isinstance(method, methods.ClassifierRetraining | methods.LearnableWeightScaling):
+    if not isinstance(method, m.ClassifierRetraining | m.LearnableWeightScaling):
         return [first]
-    scaled = (
-        {"head": "scaled", "head_std": None} if isinstance(method, methods.LearnableWeightScaling) else {}
-    )
+    scaled = {"head": "scaled", "head_std": None} if isinstance(method, m.LearnableWeightScaling) else {}
     optimizer = {key: getattr(method, key) for key in ("lr", "weight_decay", "momentum")}
     optimizer |= {"name": "momentum", "decay_norm_and_bias": True, "layer_decay": None, "args": {}}
     off = {"ema": None, "early_stopping": None}
@@ -92,16 +88,15 @@ def _plain(recipe: Recipe, name: str, changes: Changes) -> Recipe:
 def beginning(recipe: Recipe) -> Recipe:
     """Return the plain recipe of the objective that is trained first, or released as it is.
 
-    Raises:
-        RecipeError: if the method starts from a release and the recipe names none.
+    RecipeError if the method starts from a release and the recipe names none.
     """
     method = recipe.method
-    if not isinstance(method, methods.FromCenters | methods.NearestCenter):
+    if not isinstance(method, m.FromCenters | m.NearestCenter):
         return stages(recipe)[0]
     if recipe.init is None:
         found = f'{recipe.name}: method "{method.name}" starts from a release, and init is null'
         raise RecipeError(f"{found}; expected init: {{release: NAME}}")
-    if isinstance(method, methods.FromCenters):
+    if isinstance(method, m.FromCenters):
         return stages(recipe)[0]
     head = "fresh" if method.centers == "means" else "centers"
     return _plain(recipe, method.name, {"init": {"head": head}})
@@ -144,7 +139,7 @@ def train_stages(
     return done
 
 
-def close(method: Method, learned: Centers, train: Features) -> Centers:
+def close(method: m.Method, learned: Centers, train: Features) -> Centers:
     """Return the classifier of a method, linear in the pooled features.
 
     A class without training images is never predicted, unless learned centers are taken as they are: what
@@ -153,14 +148,14 @@ def close(method: Method, learned: Centers, train: Features) -> Centers:
     """
     weight, bias, counts = learned.weight, learned.bias, learned.class_counts
     absent = counts == 0
-    if isinstance(method, methods.TauNormalized):
+    if isinstance(method, m.TauNormalized):
         weight, bias = functional.tau_normalize(weight, tau=method.tau), torch.zeros_like(bias)
-    elif isinstance(method, methods.PostHocLogitAdjustment):
+    elif isinstance(method, m.PostHocLogitAdjustment):
         bias = functional.post_hoc_adjusted(bias, counts, tau=method.tau)
-    elif isinstance(method, methods.LDAMDRW):
+    elif isinstance(method, m.LDAMDRW):
         # over the usual norm of features: logits come near those of the cosines that it was trained by
         weight = weight / train()[0].norm(dim=1).mean().to(weight)
-    elif isinstance(method, methods.NearestCenter):
+    elif isinstance(method, m.NearestCenter):
         if method.centers == "means":
             features, labels = train()
             weight = functional.class_means(features, labels, len(weight)).to(weight)

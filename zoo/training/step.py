@@ -101,7 +101,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """Return all state, the same for any number of ranks; the schedule has none."""
+        """Return the state to save, the same for any number of ranks; the schedule has none."""
         state = {"objective": self.objective.state_dict(), "optimizer": self.optimizer.state_dict()}
         return state if self.ema is None else {**state, "average": self.ema.state()}
 
@@ -116,8 +116,6 @@ class Stepper:
 
 def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]:
     """Return what `Objective.update` needs of all ranks' rows: labels, places and what the step carries."""
-    if ranks.alone:
-        return batch, output
     carried = [tensor for tensor in tree_leaves(output.carry) if tensor is not None]
     labels, index, *rest = ranks.gather_rows([batch.labels, batch.index, *carried])
     everyones = iter(rest)
