@@ -14,7 +14,7 @@ from zoo import backbones, functional
 from zoo.errors import ArgumentError, TrainingError
 from zoo.objectives import Batch, DataInfo, Objective
 from zoo.objectives.bcl import BCL
-from zoo.training.observe import figures_of, rows_of
+from zoo.training.observe import figures_of
 
 
 def unit(x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def test_moco_loss_is_info_nce_against_the_queue_before_this_step() -> None:
         expected = reference.info_nce(q, k, objective.contrast.queue.keys[:6], 0.2)
         output = objective(data)
     torch.testing.assert_close(output.loss.double(), expected, rtol=1e-5, atol=1e-6)
-    metrics = figures_of(rows_of(objective, data, output.held), {})
+    metrics = figures_of(objective, data.labels, output.held, {})
     torch.testing.assert_close(metrics["positive_score"], (q * k).sum(1).mean())
     negatives = q @ objective.contrast.queue.keys[:6].T
     torch.testing.assert_close(metrics["negative_score"], negatives.mean())

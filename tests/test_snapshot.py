@@ -98,9 +98,8 @@ def test_the_folder_of_the_run_s_data_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"step": 7}, r"step: found 7, but .* has checkpoints of the steps: 6, 12; .*keep_checkpoints"),
-        ({"step": "6"}, r"step: found 6, but"),
-        ({}, r"has ended with step 12: its release .* earlier checkpoints$"),
+        ({"step": 7}, r"step: found 7, but .* has checkpoints of the steps: 6, 12"),
+        ({}, r"of step 12 .* is the end of the training"),
         ({"step": 6, "overrides": ["training.batch_size=32"]}, r"another recipe.*training.batch_size was 64"),
     ],
 )
@@ -134,5 +133,5 @@ def test_folders_are_refused_before_the_data_are_read(finished: Release, tmp_pat
 def test_other_images_than_the_run_s_are_refused(finished: Release, tmp_path: Path) -> None:
     run = shutil.copytree(finished.path / "run", tmp_path / "run")
     (run / "data.json").write_text(json.dumps({"num_images": 5, "sha256": "0" * 64}))
-    with pytest.raises(TrainingError, match=r"holds a run on 5 images .* which cannot be continued on"):
+    with pytest.raises(TrainingError, match=r"holds a run on 5 images .*, found"):
         zoo.snapshot(run, step=6, out=tmp_path / "taken")

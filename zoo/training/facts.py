@@ -96,12 +96,7 @@ def training_facts(
 
 
 def trained_at(
-    checkpoint: Checkpoint,
-    recipe: Recipe,
-    run: RunFolder,
-    objective: Objective,
-    data: ImageDataset,
-    best: Best,
+    at: Checkpoint, recipe: Recipe, run: RunFolder, objective: Objective, data: ImageDataset, best: Any
 ) -> Trained:
     """Return what a training leaves that ends with a checkpoint, whose state `objective` has.
 
@@ -109,7 +104,7 @@ def trained_at(
     """
     section, (training, validation) = recipe.training, split_validation(data, recipe)
     of, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
-    step, per_epoch = checkpoint.step, batches_per_epoch(*of, **length)
+    step, per_epoch = at.step, batches_per_epoch(*of, **length)
     images, stopping, early = images_seen(step, *of, **length), None, section.early_stopping
     if best is not None and early is not None:
         objective.load_state_dict(best["weights"], strict=False)
@@ -122,7 +117,7 @@ def trained_at(
             "stopped_at_epoch": step // per_epoch,
             "chosen_on": "the validation part, put aside from the training images",
         }
-    return Trained(recipe, run, objective, step, images, checkpoint.seconds, checkpoint.written, stopping)
+    return Trained(recipe, run, objective, step, images, at.seconds, at.written, stopping)
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:
