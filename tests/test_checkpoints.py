@@ -17,7 +17,6 @@ import torch
 
 from tests.test_training import recipe, run
 from zoo.errors import InUse, TrainingError
-from zoo.files import temporary_files
 from zoo.training import RunFolder
 from zoo.training import run as run_module
 from zoo.training.checkpoint import Checkpoint
@@ -98,18 +97,6 @@ def test_saves_come_by_epochs_by_time_and_one_at_the_start(tmp_path: Path) -> No
     assert [*RunFolder(tmp_path / "epochs").checkpoints()] == [12, 0]
     run(recipe("classify", *options, "training.checkpoint_minutes=1e-9"), tmp_path / "time")
     assert [*RunFolder(tmp_path / "time").checkpoints()] == list(range(12, -1, -1))
-
-
-def test_what_a_killed_process_left_is_swept_at_the_next_start(tmp_path: Path) -> None:
-    r = recipe("classify")
-    run(r, tmp_path)
-    checkpoints = tmp_path / "checkpoints"
-    hexes = "0123456789abcdef" * 2
-    (checkpoints / f".step-000000013.pt.{hexes}").write_bytes(b"half")
-    (tmp_path / f".metrics.jsonl.{hexes}").write_text("")
-    run(r, tmp_path, resume=True)
-    assert sorted(file.suffix for file in checkpoints.iterdir()) == [".json"] * 2 + [".pt"] * 2
-    assert not temporary_files(tmp_path)
 
 
 # --- a run's other files

@@ -100,9 +100,7 @@ def test_out_of_memory_is_one_line_and_the_run_can_go_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(MoCo, "forward", forward)
-        with pytest.raises(
-            TrainingError, match=r"^out of memory in step 1 .*20 GiB.*after step 0"
-        ):
+        with pytest.raises(TrainingError, match=r"^out of memory in step 1 .*20 GiB.*after step 0"):
             run(recipe("moco"), tmp_path)
     run(recipe("moco"), tmp_path, resume=True)
     assert RunFolder(tmp_path).load().step == 12

@@ -8,7 +8,6 @@ import pytest
 import timm
 import torch
 from huggingface_hub import constants
-from PIL import Image
 
 import zoo
 from zoo.data import open_dataset
@@ -107,17 +106,6 @@ def test_timms_weights_start_a_training_and_are_recorded(timms: str) -> None:
     assert not (objective.classifier.weight == 0.125).any()
     facts = training_facts(recipe, objective, [], open_dataset(recipe.data, "train", None))
     assert facts["init_weights_sha256"] == zoo.open(timms).config["zoo"]["weights_sha256"]
-
-
-def test_timms_weights_are_measured_and_embed_images_by_their_name(timms: str, tmp_path: Path) -> None:
-    found = zoo.evaluate(timms, "retrieval", "digits")
-    model = zoo.load(timms)
-    assert found["metrics"] == zoo.evaluate(model, "retrieval", "digits")["metrics"]
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (8, 8), "red").save(tmp_path / "images" / "red.png")
-    embedding = zoo.embed(timms, tmp_path / "images")
-    assert embedding.names == ("red.png",)
-    assert embedding.features.shape == (1, model.num_features)
 
 
 @pytest.mark.usefixtures("no_pictures")

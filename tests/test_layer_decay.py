@@ -39,22 +39,6 @@ def settings_by_name(
     }
 
 
-def test_each_block_of_a_cifar_resnet_has_half_the_rate_of_the_one_above() -> None:
-    objective, recipe_ = built("optimizer.decay_norm_and_bias=true")
-    found = settings_by_name(objective, build_optimizer(objective, recipe_.optimizer))
-    assert found.keys() == {name for name, _ in objective.named_parameters()}
-    decay = recipe_.optimizer.weight_decay
-    for name, (scale, weight_decay) in found.items():
-        if name.startswith("classifier"):
-            depth = 0
-        elif name.startswith("encoder.layer"):  # three stages of three blocks
-            stage, block = int(name[13]), int(name[15])
-            depth = 9 - (3 * (stage - 1) + block)
-        else:
-            depth = 10
-        assert (scale, weight_decay) == (0.5**depth, decay), name
-
-
 @pytest.mark.parametrize("everything", ["true", "false"])
 def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(everything: str) -> None:
     objective, recipe_ = built(
@@ -70,12 +54,7 @@ def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(e
     assert found["encoder.norm.weight"] == (0.5, norm_decay), "timm counts the last norm to the last block"
 
 
-@pytest.mark.parametrize(
-    "arch",
-    ["resnet18", "resnet18_cifar", "vit_tiny_patch16_224", "convnext_atto", "efficientnet_b0", "test_nfnet",
-     "swin_tiny_patch4_window7_224", "cifar_resnet32", "mobilenetv3_small_050", "regnetx_002",
-     "mixer_s32_224", "vit_small_patch16_224", "deit_tiny_distilled_patch16_224"],
-)  # fmt: skip
+@pytest.mark.parametrize("arch", ["cifar_resnet32", "convnext_atto", "test_nfnet"])
 def test_layers_are_those_of_timm_for_the_same_model_with_a_classifier(arch: str) -> None:
     with torch.device("meta"):
         whole, encoder = timm.create_model(arch, num_classes=7), timm.create_model(arch, num_classes=0)

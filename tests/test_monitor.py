@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import zoo
 from tests import test_training
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state
@@ -236,25 +235,3 @@ def test_objectives_that_have_nothing_to_look_at_are_refused() -> None:
     for kind in ("paco", "sup_con", "pico", "classify"):
         with pytest.raises(RecipeError, match=r"training\.knn_every: .*expected null: .*learns from"):
             test_training.recipe(kind, EVERY)
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_the_release_says_what_was_chosen_on_what(tmp_path: Path) -> None:
-    r = Recipe.load(
-        "cifar_resnet20.ce_digits_lt50",
-        [
-            *(*OVERFIT, stopping(), "training.batch_size=64", "training.device=cpu"),
-            *("method={name: tau_normalized, tau: 1.0}", "evaluation=[{protocol: classifier}]"),
-        ],
-    )
-    release = zoo.pretrain(r, out=tmp_path)
-    dataset = open_dataset(r.data, "train", None)
-    rest, held = split_validation(dataset, r)
-    training = release.metrics["training"]
-    facts = training["early_stopping"]
-    assert held is not None and facts["validation_images"] == len(held)
-    assert training["epochs"] == facts["stopped_at_epoch"] < 20
-    assert release.centers is not None
-    assert release.centers.class_counts.tolist() == rest.class_counts.tolist()
-    # many, medium, few and the probes are of the whole long-tailed set
-    assert {entry["train_set"]["num_images"] for entry in release.metrics["evaluations"]} == {len(dataset)}

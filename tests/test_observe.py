@@ -18,7 +18,6 @@ from zoo import backbones
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
 from zoo.training import RunFolder
-from zoo.training.logging import Metrics
 from zoo.training.step import Stepper
 
 OBSERVED = {
@@ -188,32 +187,3 @@ def test_rows_are_written_with_the_checkpoints_and_again_after_a_kill(tmp_path: 
     run(r, tmp_path / "a", resume=True)
     assert folder.class_rows() == rows
     assert "gradient_norm" in folder.rows()[3] and "gradient_norm" not in folder.rows()[4]
-
-
-# --- means over ranks
-
-
-def test_ranks_without_a_value_are_left_out_of_its_mean() -> None:
-    nan = torch.tensor(torch.nan)
-
-    class Two:
-        """Two ranks, of which the second's numbers are given."""
-
-        alone, size = False, 2
-
-        def __init__(self) -> None:
-            self.sent: list[Tensor] = []
-
-        def average_(self, tensors: list[Tensor]) -> None:
-            self.sent += [tensor.clone() for tensor in tensors]
-
-    sent = []
-    for rows, value in ((3.0, torch.tensor(4.0)), (1.0, nan)):
-        ranks: Any = Two()
-        meter = Metrics(ranks)
-        metrics = {"few": value, "all": torch.tensor(rows)}
-        meter.add(Output(torch.tensor(rows), metrics), 4)
-        meter.close({"step": 3})
-        sent += ranks.sent
-    loss, of_all, of_few, *counts = (sum(sent) / 2).tolist()  # type: ignore[union-attr]
-    assert (loss, of_all / counts[0], of_few / counts[1]) == (2.0, 2.0, 4.0)

@@ -182,14 +182,3 @@ def test_a_run_stopped_by_a_signal_at_one_rank_goes_on_with_another_number(
     again = run_ranks(*pretrain(out, "--resume"), ranks=4)
     assert again.returncode == 0, again.stderr
     assert_close(undisturbed, out)
-
-
-def test_trouble_on_one_rank_stops_all_before_the_same_step(undisturbed: Path, tmp_path: Path) -> None:
-    out = tmp_path / "trouble"
-    done = run_ranks("tests/programs/nan_on_one.py", *pretrain(out)[1:], ranks=2)
-    assert done.returncode != 0
-    said = re.findall(r"zoo, rank (\d): the loss became nan by step 8 at .*; the state after", done.stderr)
-    assert sorted(said) == ["0", "1"], done.stderr
-    again = run_ranks(*pretrain(out, "--resume"), ranks=2)  # as if it had been the machine
-    assert again.returncode == 0, again.stderr
-    assert_same_bits(undisturbed, out)

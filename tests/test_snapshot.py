@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 import zoo
-from tests.test_api import FOLDER, picture_folder
 from tests.test_monitor import stopping
 from tests.test_training import SHORT
 from zoo.errors import TrainingError, ZooError
@@ -85,16 +83,6 @@ def test_the_middle_of_an_epoch_and_a_folder_of_a_run(finished: Release, tmp_pat
     assert zoo.load(tmp_path / "taken")(torch.rand(1, 3, 32, 32)).shape == (1, 64)
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_the_folder_of_the_run_s_data_is_known(tmp_path: Path) -> None:
-    data = picture_folder(tmp_path / "pictures")
-    changes = [*FOLDER, "training.device=cpu", "training.checkpoint_every=1", "evaluation=[]"]
-    whole = zoo.pretrain(CLASSIFY, data=data, out=tmp_path / "two", overrides=changes)
-    step = RunFolder(whole.path / "run").load().step // 2  # type: ignore[union-attr]
-    taken = zoo.snapshot(whole.path, step=step, out=tmp_path / "taken")
-    assert taken.class_names == ("dark", "light")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -128,10 +116,3 @@ def test_folders_are_refused_before_the_data_are_read(finished: Release, tmp_pat
             zoo.snapshot(path)
     with pytest.raises(TrainingError, match=r"has a training, in .*; choose another --out"):
         zoo.snapshot(finished.path, step=6, out=run.path.parent)
-
-
-def test_other_images_than_the_run_s_are_refused(finished: Release, tmp_path: Path) -> None:
-    run = shutil.copytree(finished.path / "run", tmp_path / "run")
-    (run / "data.json").write_text(json.dumps({"num_images": 5, "sha256": "0" * 64}))
-    with pytest.raises(TrainingError, match=r"holds a run on 5 images .*, found"):
-        zoo.snapshot(run, step=6, out=tmp_path / "taken")

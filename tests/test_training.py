@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -143,16 +142,6 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"another recipe.*optimizer\.lr was 0\.\d+, is 0\.123"):
         run(recipe("classify", "optimizer.lr=0.123"), tmp_path, resume=True)
     assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-
-
-def test_metrics_rows_are_plain_json_with_what_a_person_needs(tmp_path: Path) -> None:
-    run(recipe("moco", "training.log_every=4", "training.observe_every=2"), tmp_path)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert [row["step"] for row in rows] == [4, 6, 8, 12]  # every 4 steps, and before each checkpoint
-    for row in rows:
-        assert {"epoch", "loss", "lr", "images_per_second", "positive_score", "negative_score"} <= set(row)
-    assert rows[-1]["epoch"] == 2.0
 
 
 def test_schedules_are_exact_at_their_corners() -> None:

@@ -85,12 +85,12 @@ def pretrain(
         if resume and is_same(dict(finished.recipe), planned):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    begun = [RunFolder(out / "run")]
+    run = RunFolder(out / "run")
     with (
-        interruptible(lambda: _saved(begun[-1])),
+        interruptible(lambda: _saved(run)),
         join(pick_device(planned.training.device).type) as ranks,
     ):
-        _pretrain(planned, begun, out, root, ranks, resume=resume, images=images or {})
+        _pretrain(planned, run, out, root, ranks, resume=resume, images=images or {})
     return hub.open(out)
 
 
@@ -130,13 +130,13 @@ def finetune(
 
 def _saved(run: RunFolder) -> str:
     """Say what there is of a run that is stopped before or after its training."""
-    newest = next(iter(run.checkpoints().values()), None)
+    newest = next(iter([run, *run.stages()][-1].checkpoints().values()), None)
     return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
 
 def _pretrain(
     recipe: Recipe,
-    begun: list[RunFolder],
+    run: RunFolder,
     out: Path,
     data: Root,
     ranks: Ranks,
@@ -145,14 +145,13 @@ def _pretrain(
     images: Mapping[str, ImageList],
 ) -> None:
     """Do what `pretrain` does with a planned recipe; of several ranks the first one measures and writes."""
-    (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
         train_set, test_set = open_sets(recipe, data, images, ranks)
         objective = build_objective(beginning(recipe), train_set)
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
         if ranks.rank == 0 and isinstance(data, str | Path):
             write_text(run.path / DATA_FOLDER, f"{Path(data).resolve()}\n")
-        stages = train_stages(objective, train_set, recipe, run, resume=resume, ranks=ranks, begun=begun)
+        stages = train_stages(objective, train_set, recipe, run, resume=resume, ranks=ranks)
         if stages:
             objective = stages[-1].objective
         if ranks.rank == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zoo.data import ImageDataset
 from zoo.data.batches import batches_per_epoch
-from zoo.errors import TrainingError, first_line
+from zoo.errors import TrainingError
 from zoo.recipe import Recipe
 from zoo.training.build import build_objective
 from zoo.training.checkpoint import Checkpoint
@@ -45,10 +45,7 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
     # a checkpoint has all weights: where the training began need not be there any more
     objective = build_objective(recipe.model_copy(update={"init": None}), train_set)
     average = checkpoint.state.get("average", {}).get("mean", {})
-    try:
-        objective.load_state_dict({**checkpoint.state["objective"], **average})
-    except (RuntimeError, KeyError) as error:
-        raise TrainingError(f"{of} does not fit its recipe: {first_line(error)[:200]}") from None
+    objective.load_state_dict({**checkpoint.state["objective"], **average})
     epoch = step // per_epoch if step % per_epoch == 0 else round(step / per_epoch, 2)
     trained = trained_at(checkpoint, recipe, run, objective, train_set, stopping["best"])
     return trained._replace(epoch=epoch)

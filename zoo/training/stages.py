@@ -110,15 +110,13 @@ def train_stages(
     *,
     resume: bool,
     ranks: Ranks = ALONE,
-    begun: list[RunFolder] | None = None,
 ) -> list[Trained]:
     """Train the stages of a recipe, each from what the one before it has learned.
 
     Without a method there is one, with its state in `run`; those of a method lie in `stage-1` and `stage-2`
     in it, and are resumed, or taken as they are when they are finished. `nearest_center` has none.
 
-    `objective` is that of `beginning(recipe)`, `begun` gets the folder of each stage when it begins; the rest
-    is as for `train`, errors too.
+    `objective` is that of `beginning(recipe)`; the rest is as for `train`, errors too.
     """
     if recipe.method is None:
         return [train(objective, dataset, recipe, run, resume=resume, ranks=ranks)]
@@ -126,16 +124,13 @@ def train_stages(
         run.claim(recipe, resume=resume)
     done = list[Trained]()
     for number, stage in enumerate(stages(recipe), 1):
-        folder = run.stage(number)
-        if begun is not None:
-            begun.append(folder)
         if done:  # with the encoder of the first, and its classifier where that is scaled
             before, objective = objective, build_objective(stage, dataset)
             assert isinstance(objective, Classify) and isinstance(before, Classify)
             objective.encoder.load_state_dict(before.encoder.state_dict())
             if objective.config.head == "scaled":
                 objective.start_from(before.centers())
-        done.append(train(objective, dataset, stage, folder, resume=True, ranks=ranks))
+        done.append(train(objective, dataset, stage, run.stage(number), resume=True, ranks=ranks))
     return done
 
 
