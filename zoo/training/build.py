@@ -26,9 +26,8 @@ from zoo.training.monitor import split_validation
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     """Build the recipe's backbone, from random weights or a release, and the objective around it.
 
-    Class counts are those of the training part, without the validation images of early stopping. Initial
-    weights are a function of the recipe's seed alone. ZooError for an architecture, its arguments, a start or
-    a teacher that cannot be used, and for data without the classes that the objective learns.
+    Class counts are without the validation images of early stopping. Initial weights are a function of the
+    recipe's seed alone. ZooError for an architecture, start, teacher or data that cannot be used.
     """
     # writing the release would find out after the training
     if refused := sorted(NO_ARGUMENTS & recipe.backbone.args.keys()):

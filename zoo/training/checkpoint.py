@@ -20,8 +20,7 @@ _NAME = f"step-{'[0-9]' * 9}"
 class Checkpoint(NamedTuple):
     """Everything a run needs to go on as if it had never stopped, after `step` updates in `seconds`.
 
-    `state` has state dicts of objective (encoder, head, teacher, queue, centers) and optimizer; with them the
-    moving average of the weights and the best state, where there are. `written` is in seconds since 1970.
+    `state` has state dicts of objective, optimizer, moving average, best state; `written` is since 1970.
     """
 
     step: int

@@ -20,13 +20,9 @@ from zoo.errors import RanksLost, TrainingError, first_line
 from zoo.launch import launched, local_rank, rank
 from zoo.ranks import ALONE, Ranks
 
-TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"
-TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
+TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, 600: a step, its data included, takes less
 # gloo and NCCL report lost ranks as RuntimeErrors like any other
-_LOST = re.compile(
-    r"connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket|remote process|aborted|pair closure",
-    re.IGNORECASE,
-)
+_LOST = re.compile(r"connection|timed? ?out|broken pipe|socket|remote process|aborted|pair closure", re.I)
 _store: Store | None = None
 _joined = 0
 
@@ -41,7 +37,7 @@ def join(device: str) -> Iterator[Ranks]:
     if launched() == 1:
         yield ALONE
         return
-    seconds = float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT))
+    seconds = float(os.environ.get(TIMEOUT_VARIABLE, "600"))
     try:
         timeout = timedelta(seconds=seconds)
         _connect(device, timeout)

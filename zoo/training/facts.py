@@ -28,11 +28,10 @@ from zoo.training.run import RunFolder
 
 
 class Trained(NamedTuple):
-    """A finished training, or how far one is.
+    """A finished training, or how far one is; `objective` has the weights to release.
 
-    That is its recipe and folder, the objective with the weights to release (the last ones, their average, or
-    those of early stopping), updates, images seen (repetitions counted), seconds without interruptions, when
-    it ended (since 1970), facts about early stopping, and the passes over the data if it is not at its end.
+    `images` counts repetitions, `seconds` no interruptions; `ended` is since 1970; `stopping` has facts about
+    early stopping; `epoch` is None at the end.
     """
 
     recipe: Recipe

@@ -22,10 +22,7 @@ Row = dict[str, float]
 
 
 class Metrics:
-    """Collects each step's detached scalars and averages them over intervals and ranks, without waiting.
-
-    All `ranks` close their intervals after the same steps.
-    """
+    """Collects each step's detached scalars and averages them over intervals and ranks, without waiting."""
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         self._ranks, self._steps, self._images = ranks, list[dict[str, Tensor]](), 0

@@ -138,8 +138,7 @@ class _Loop:
                 raise TrainingError(f"{found}; expected e.g. a smaller optimizer.lr, in another --out")
             if evaluate and monitor is not None:
                 self._log({**self._facts(), **monitor.evaluate(done)}, report)
-                self._metrics = Metrics(self._ranks)  # the next row's throughput is of training alone
-                over = monitor.over
+                over, self._metrics = monitor.over, Metrics(self._ranks)  # whose clock starts here
             if number or save or by_epoch or done == stepper.steps or over:
                 self._save()
             if number:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,9 +23,7 @@ from zoo.modules import APART, KeyQueue, evaluating
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from zoo.training.step import Stepper
+from zoo.training.step import Stepper
 
 IMAGES = 10_000  # most of the kNN accuracy
 K, TAU = 20, 0.07  # neighbours and temperature of their votes, those of the protocol `knn`
@@ -67,8 +65,7 @@ class Monitor:
     """Evaluates the live objective every few epochs, and keeps the best state where the recipe stops early.
 
     With `training.early_stopping` it measures the classifier (encoder and centers, before a method's closing
-    step) on the validation part; with `training.knn_every` kNN accuracy. No recipe has both. `best` is then
-    `{"step", "value", "weights"}`, of equal ones the earlier; `waited` counts evaluations since.
+    step) on the validation part, of which `best` is the best state, of equal ones the earlier; else kNN.
     """
 
     def __init__(

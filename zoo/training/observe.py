@@ -191,8 +191,7 @@ def _scores(held: Mapping[str, Any], ft: str) -> Figures:
     else:
         keys, classes = k, held.get("classes")
         there = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).fill_diagonal_(False)
-    with torch.autocast(q.device.type, enabled=False):
-        scores, pairs = q @ keys.T, (q * k[:ROWS]).sum(dim=1)
+    scores, pairs = q @ keys.T, (q * k[:ROWS]).sum(dim=1)
     negative = there.expand_as(scores) if own is None else (own != classes) & there
     of = {"positive": (pairs, torch.ones_like(pairs, dtype=torch.bool)), "negative": (scores, negative)}
     if own is not None and queued:  # the queue holds positives too
@@ -240,10 +239,9 @@ def group_means(name: str, values: Tensor, labels: Tensor, groups: Mapping[str, 
 
 @torch.no_grad()
 def center_figures(weight: Tensor, groups: Mapping[str, Tensor]) -> Figures:
-    """Norms of the centers `[C, D_f]` by group, and the mean cosine between two of them, in O(C D).
+    """Norms of the centers `[C, D_f]` by group, and the mean cosine between two: -1 / (C - 1) or more.
 
-    The sum of u_a . u_b over all pairs is |sum_a u_a|^2, C of them of a center with itself. The least mean
-    there can be is -1 / (C - 1), of a regular simplex.
+    The sum of u_a . u_b over all pairs is |sum_a u_a|^2, C of them of a center with itself: it takes O(C D).
     """
     weight = to_float32(weight)
     classes = torch.arange(len(weight), device=weight.device)

@@ -101,10 +101,7 @@ class EMA:
         self._mean = {name: tensor.detach().clone() for name, tensor in self._live.items()}
 
     def update(self) -> None:
-        """Move the average toward the weights, without waiting: mean <- d mean + (1 - d) weights.
-
-        d is 0 in the first update, then `decay`; with warm-up the smaller of it and 1 - n^(-2/3) in update n.
-        """
+        """Update n: mean <- d mean + (1 - d) weights, d = decay, in a warm-up at most 1 - n^(-2/3)."""
         self.updates += 1
         limit = 1 - self.updates ** (-2 / 3) if self._section.warmup else 1.0
         decay = 0.0 if self.updates == 1 else min(self._section.decay, limit)

@@ -18,15 +18,13 @@ from zoo.training.step import Stepper
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler prints its own diagnostics
 
 WARM_UP, STEPS = 5, 10
-PARTS = ("input", "forward", "backward", "optimizer", "update", "ema")
-"""Of a step, in their order; all but the first are marked in `zoo.training.step`."""
+PARTS = ("input", "forward", "backward", "optimizer", "update", "ema")  # as `zoo.training.step` marks them
 
 
 def step_times(recipe: Recipe, dataset: ImageDataset) -> dict[str, float]:
     """Return the seconds of each part of a step, with `step`, that of a whole one; trains nothing.
 
-    On a GPU a part's seconds are those of its kernels, of the input those of the host. The recipe has no
-    method; errors are those of `train`.
+    On a GPU a part's seconds are those of its kernels, of the input those of the host.
     """
     section, training = recipe.training, split_validation(dataset, recipe)[0]
     device, objective = pick_device(section.device), build_objective(recipe, dataset)

@@ -7,7 +7,8 @@ import math
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,8 @@ from zoo.training.checkpoint import Checkpoint
 from zoo.training.logging import Trackers
 
 LOCK_SECONDS = 10.0  # data workers of a killed process hold a lock until they notice
+# keys that may change when a run goes on; optimizer state is saved in the memory layout of channels_last
 CHANGEABLE = COMPUTATION - {"training.precision", "training.channels_last"}
-"""Keys of the recipe that may change when a run goes on. Not the memory layout: optimizer state is saved in
-it, and fused kernels read state and parameter in the order of memory."""
 
 
 def check_same_run(earlier: Recipe, now: Recipe, folder: Path) -> None:
@@ -62,6 +62,7 @@ class RunFolder:
         self.metrics_file, self.classes_file = path / "metrics.jsonl", path / "classes.jsonl"
         self._saved, self._lock = path / "checkpoints", FileLock(path / ".lock")
         self._trackers: Trackers | None = None
+        self._writing = partial(writing, f'run folder "{path}"', TrainingError)
 
     def is_one(self) -> bool:
         """Whether a run has been here: its recipe, and something of its training."""
@@ -106,10 +107,7 @@ class RunFolder:
             write_text(self.recipe_file, recipe.to_yaml())
 
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
-        """Claim the folder; return the checkpoint to go on from, or None to begin.
-
-        Rows of later steps are removed: they come again.
-        """
+        """Claim the folder; return the checkpoint to go on from, if any; rows of later steps come again."""
         self.claim(recipe, resume=resume)
         with self._writing():
             self._saved.mkdir(parents=True, exist_ok=True)
@@ -175,9 +173,6 @@ class RunFolder:
         divided by the batch size; `center_gradient`, the mean norm of that by the class's center.
         """
         return _read_rows(self.classes_file)
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(f'run folder "{self.path}"', TrainingError)
 
 
 def _read_rows(file: Path) -> list[dict[str, Any]]:

@@ -28,9 +28,8 @@ def checkpoint_of(run: RunFolder, step: int | None = None) -> Checkpoint:
 def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_set: ImageDataset) -> Trained:
     """Return what a training would have left in memory, had it ended with one of its checkpoints.
 
-    With early stopping its weights are the best ones until then, as at the end. A process may be training in
-    the folder meanwhile. TrainingError if the run began on other images, for the checkpoint of its end, and
-    with early stopping for one from before the first evaluation.
+    A process may be training in the folder meanwhile. TrainingError if the run began on other images, for the
+    checkpoint of its end, and with early stopping for one from before the first evaluation.
     """
     run.check_images(train_set)
     section, size = recipe.training, len(split_validation(train_set, recipe)[0])

@@ -137,9 +137,8 @@ def train_stages(
 def close(method: m.Method, learned: Centers, train: Features) -> Centers:
     """Return the classifier of a method, linear in the pooled features.
 
-    A class without training images is never predicted, unless learned centers are taken as they are: what
-    they were learned of may have had some. `learned` is the classifier that the last stage, or `init`, has
-    left; `train` is called only where features are needed.
+    A class without training images is never predicted, unless `learned` centers of a release are taken as
+    they are; `train` is called only where features are needed.
     """
     weight, bias, counts = learned.weight, learned.bias, learned.class_counts
     absent = counts == 0

@@ -26,10 +26,7 @@ class Stepper:
     """Forward, backward, optimizer step and update of one objective, which is on `device` already.
 
     Several `ranks` do the step together, each with its rows of the batch; after it every tensor of the state
-    is the same on all of them. `lr` is the learning rate in the last step, which `layer_decay` lowers.
-
-    Raises:
-        RecipeError: for what timm or the device does not allow.
+    is the same on all of them. RecipeError for what timm or the device does not allow.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class Stepper:
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.ema = None if section.ema is None else EMA(objective, section.ema)
         self.observation = Observation(objective, section.observe_every, ranks, self.steps)
-        self.lr = 0.0
+        self.lr = 0.0  # in the last step, of what `layer_decay` does not lower
         self._replays = section.compile == "reduce-overhead" and device.type == "cuda"
 
     def __call__(self, step: int, batch: Batch) -> Output:
