@@ -18,7 +18,7 @@ from zoo.release.format import holds_release
 from zoo.training import RunFolder, cpu_threads, pick_device
 from zoo.training.run import check_same_run
 from zoo.training.snapshot import checkpoint_of, trained_until
-from zoo.training.stages import is_stage
+from zoo.training.stages import STAGE
 
 
 def snapshot(
@@ -54,7 +54,7 @@ def snapshot(
     """
     folder = _run_in(Path(run))
     found = Recipe.from_yaml(recipe_text(folder.recipe_file), str(folder.recipe_file))
-    if found.method is not None or is_stage(found):
+    if found.method is not None or found.description == STAGE:
         of = "a stage of a method" if found.method is None else f'of the method "{found.method.name}"'
         raise TrainingError(
             f'"{folder.path}" is {of}, whose release tells of all its trainings: the same command with '

@@ -286,7 +286,7 @@ def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> 
     """Mix image i of the batch with image B - 1 - i, and so their labels, as `timm.data.Mixup` does.
 
     timm draws from NumPy's global generator; its seed follows from torch's CPU generator, which the training
-    seeds by (seed, step, rank). Each rank, and each of `training.accumulate`'s parts, mixes its own rows. In
+    seeds by (seed, step, rank). Each rank mixes its own rows. In
     an odd batch the middle image has no partner and stays.
 
     Args:

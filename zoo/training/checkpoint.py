@@ -37,8 +37,7 @@ def list_checkpoints(folder: Path) -> dict[int, Path]:
 def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write `step-NNNNNNNNN.pt`, with its SHA-256 beside it; then remove all but the newest `keep`.
 
-    The record is in place before the checkpoint is, so a checkpoint without one is not complete. If it
-    cannot be written (TrainingError), others are untouched.
+    If it cannot be written (TrainingError), others are untouched.
     """
     file = folder / f"step-{checkpoint.step:09d}.pt"
 
@@ -46,7 +45,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
         with temporary.open("wb") as opened:
             torch.save({"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}, opened)
         sync(temporary)
-        file.unlink(missing_ok=True)  # a damaged one that was passed over: its record is replaced now
+        file.unlink(missing_ok=True)  # a damaged one that was passed over; the record comes first
         write_text(file.with_suffix(".json"), json.dumps({"sha256": _sha256(temporary)}), parents=False)
 
     try:

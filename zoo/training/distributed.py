@@ -58,10 +58,7 @@ def join(device: str) -> Iterator[Ranks]:
 
 
 def _connect(device: str, timeout: timedelta) -> None:
-    """Make the process group, under a prefix of its own in the launcher's store.
-
-    A restart, or the next training of a script, would find addresses there of processes that are gone.
-    """
+    """Make the process group under a prefix of its own: the store has addresses of processes now gone."""
     global _store, _joined  # noqa: PLW0603  # a process meets the others in one store, as long as it lives
     if device == "cuda":
         torch.cuda.set_device(local_rank())

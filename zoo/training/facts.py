@@ -54,10 +54,7 @@ class Trained(NamedTuple):
 def training_facts(
     recipe: Recipe, objective: Objective, stages: Sequence[Trained], train_set: ImageDataset, ranks: int = 1
 ) -> dict[str, Any]:
-    """Return the section `training` of metrics.json, of the trainings one after another (or none).
-
-    `train_set` has the images that were held out for validation as well, `ranks` is their number in the end.
-    """
+    """Return the section `training` of metrics.json; `stages` are the trainings one after another, if any."""
     section, learned_from = recipe.training, split_validation(train_set, recipe)[0]
     labels = torch.tensor(learned_from.labels, device=next(objective.parameters()).device)
     seconds, images = sum(each.seconds for each in stages), sum(each.images for each in stages)
@@ -97,10 +94,7 @@ def training_facts(
 def trained_at(
     at: Checkpoint, recipe: Recipe, run: RunFolder, objective: Objective, data: ImageDataset, best: Any
 ) -> Trained:
-    """Return what a training leaves that ends with a checkpoint, whose state `objective` has.
-
-    Its weights become `best`, that of `Monitor` with early stopping.
-    """
+    """Return what a training leaves that ends `at` a checkpoint, with `Monitor.best` of early stopping."""
     section, (training, validation) = recipe.training, split_validation(data, recipe)
     of, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
     step, per_epoch = at.step, batches_per_epoch(*of, **length)

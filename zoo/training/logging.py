@@ -77,8 +77,8 @@ class Metrics:
 
 
 PROJECT = "contrastive-zoo"
+# of a tracker: a function that logs values of a step, and one that ends it for now
 Run = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
-"""Of a tracker: a function that logs values of a step, and one that ends it for now."""
 
 
 def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int) -> Run:
@@ -111,10 +111,7 @@ def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int
 
 
 class Trackers:
-    """The trackers of one run; one that fails is warned of and left out, and training goes on.
-
-    `tracker_id` in the run's folder lets a run that is resumed after `step` be found again.
-    """
+    """The trackers of one run, found again by `tracker_id`; one that fails is warned of and left out."""
 
     def __init__(self, recipe: Recipe, folder: Path, step: int) -> None:
         self._open = dict[str, Run]()

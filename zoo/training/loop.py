@@ -43,9 +43,8 @@ def train(
     it. Views, order and every other random number are functions of (seed, step), so a run that was stopped
     anywhere and resumed ends in the same weights, bit for bit on a CPU, as one that was not.
 
-    Raises:
-        Interrupted: after a SIGINT, SIGTERM, SIGHUP or SIGUSR1, with the state saved.
-        TrainingError: if a loss or weight is not finite, memory runs out, or the folder cannot be used.
+    Interrupted after a SIGINT, SIGTERM, SIGHUP or SIGUSR1, with the state saved; TrainingError if a loss or
+    weight is not finite, memory runs out, or the folder cannot be used.
     """
     section, (training, validation) = recipe.training, split_validation(dataset, recipe)
     device = pick_device(section.device)

@@ -1,7 +1,6 @@
 """Periodic evaluation on training images: early stopping, and kNN accuracy for objectives without labels.
 
-What is evaluated is what would be released, the EMA of the weights if there is one. Nothing here draws a
-random number or changes the objective. Rank 0 evaluates for all ranks.
+What is evaluated is what would be released, by rank 0; nothing draws a random number or changes the objective.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ K, TAU = 20, 0.07  # neighbours and temperature of their votes, those of the pro
 def split_validation(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset, ImageDataset | None]:
     """Return the training and the validation part of a recipe's training images; None without early stopping.
 
-    A function of the recipe's seed and of the labels. Of each class about `validation_fraction` is held out:
-    at least one image of two, none of a class of one (DataError if there are no others). Both keep the order.
+    A function of seed and labels. Of each class about `validation_fraction` is held out: at least one image
+    of two, none of a class of one. Both parts keep the order.
     """
     section = recipe.training.early_stopping
     if section is None:
@@ -48,8 +47,7 @@ def split_validation(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDatase
 def split_neighbors(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset, ImageDataset]:
     """Draw at most `IMAGES` labelled images; return those that vote and those that are classified by them.
 
-    Half of each class votes, and so does the only image of a class; DataError if no two are of one class. A
-    function of the recipe's seed and of the labels.
+    Half of each class votes, and so does the only image of a class. A function of seed and labels.
     """
     labels, seed = torch.from_numpy(dataset.labels.copy()), derive_seed("neighbors", recipe.training.seed)
     known = (labels >= 0).nonzero().flatten()

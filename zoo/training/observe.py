@@ -38,8 +38,7 @@ ROWS = 256  # of a batch's first images, of which scores, pairs and probabilitie
 SCORED_KEYS = 4096  # at least, evenly spaced: of 65,536 all would take a third of the loss's own time
 
 Figures = dict[str, Tensor]
-PER_IMAGE = ("q", "k", "q_ft", "k_ft", "classes", "center_logits")
-"""Names of `Output.held` that have a row for each image."""
+PER_IMAGE = ("q", "k", "q_ft", "k_ft", "classes", "center_logits")  # with a row for each image
 
 GEOMETRY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "alignment": lambda q, k, labels: functional.alignment(q, k),
@@ -93,8 +92,7 @@ class Observation:
     def figures(self, batch: Batch, output: Output, parameters: Sequence[Tensor]) -> Figures:
         """Return what to record of this step, the same on every rank; its gradients are there, not clipped.
 
-        An image's gradient is that of the whole batch's loss by all its views that the encoder's first call
-        had; the loss, a mean, is taken times the images, so that the size of the batch does not matter.
+        An image's gradient is that of the batch's summed loss by all its views in the encoder's first call.
         """
         count, sums = len(batch.labels), torch.zeros_like(self._sums)
         values = [torch.ones_like(batch.labels, dtype=sums.dtype)]

@@ -25,8 +25,7 @@ FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
     """Build timm's optimizer over the objective's trainable parameters; RecipeError for what timm refuses.
 
-    With `layer_decay` timm's schedules multiply each group's rate by its `lr_scale`: 1 around the encoder,
-    `layer_decay`^n for the encoder's n-th layer from its end (see `Objective.group_matcher`).
+    With `layer_decay` a group's rate is times 1 around the encoder, `layer_decay`^n in its n-th last layer.
     """
     matcher = getattr(objective, "group_matcher", None)
     layered = section.layer_decay is not None
@@ -74,8 +73,7 @@ def build_schedule(
 ) -> Scheduler:
     """Build timm's schedule, a pure function of the number of updates done: call `step_update(step)`.
 
-    A warm-up is part of `epochs`, not added to it, also with `warmup_prefix`. A milestone m takes effect with
-    the first update of the epoch after m whole ones (timm's own reading is one update earlier, hence + 1).
+    A warm-up is part of `epochs`. A milestone takes effect with the first update after so many whole ones.
     """
     common = {"warmup_t": section.warmup_epochs * steps_per_epoch, "warmup_lr_init": section.warmup_lr}
     # true by default in timm's multistep schedule
@@ -84,7 +82,7 @@ def build_schedule(
         length = (epochs - (section.warmup_epochs if section.warmup_prefix else 0)) * steps_per_epoch
         return CosineLRScheduler(optimizer, t_initial=length, lr_min=section.min_lr, **common)
     if section.name == "multistep":
-        milestones = [m * steps_per_epoch + 1 for m in section.milestones]
+        milestones = [m * steps_per_epoch + 1 for m in section.milestones]  # timm's is one update earlier
         return MultiStepLRScheduler(optimizer, decay_t=milestones, decay_rate=section.decay_rate, **common)
     return StepLRScheduler(optimizer, decay_t=1, decay_rate=1.0, **common)
 

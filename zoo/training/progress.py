@@ -12,8 +12,7 @@ from zoo.launch import crowd, rank
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
-Report = Callable[[Mapping[str, float]], None]
-"""Receives each row of metrics.jsonl as it is written."""
+Report = Callable[[Mapping[str, float]], None]  # receives each row of metrics.jsonl as it is written
 
 
 @contextmanager

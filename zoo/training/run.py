@@ -52,9 +52,9 @@ def _differences(earlier: dict[str, Any], now: Recipe) -> dict[str, tuple[Any, A
 class RunFolder:
     """`<out>/run`: `recipe.yaml`, `data.json`, `checkpoints/`, and what was recorded.
 
-    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class. Of a
-    recipe with a method the trainings have such folders of their own inside: `stage-1`, `stage-2`. Whatever
-    cannot be written or continued is a TrainingError. The folder is created when it is locked.
+    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class. A
+    method's trainings have such folders inside, `stage-1` and `stage-2`. What cannot be written or continued
+    is a TrainingError.
     """
 
     def __init__(self, path: Path) -> None:

@@ -30,11 +30,7 @@ def stop_on_signal() -> Iterator[list[int]]:
 
 @contextmanager
 def interruptible(saved: Callable[[], str]) -> Iterator[None]:
-    """End the block at the first signal, wherever it is: for work that is not cut into steps.
-
-    Raises:
-        Interrupted: with the signal's name and what is `saved`.
-    """
+    """End the block at the first signal, wherever it is; Interrupted names it and says what is `saved`."""
 
     def leave(number: int) -> None:
         raise _Stopped(signal.Signals(number).name)

@@ -28,8 +28,7 @@ def checkpoint_of(run: RunFolder, step: int | None = None) -> Checkpoint:
 def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_set: ImageDataset) -> Trained:
     """Return what a training would have left in memory, had it ended with one of its checkpoints.
 
-    A process may be training in the folder meanwhile. TrainingError if the run began on other images, for the
-    checkpoint of its end, and with early stopping for one from before the first evaluation.
+    TrainingError for other images than the run's, and for a checkpoint of which there is nothing to release.
     """
     run.check_images(train_set)
     section, size = recipe.training, len(split_validation(train_set, recipe)[0])

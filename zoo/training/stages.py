@@ -23,14 +23,8 @@ from zoo.training.loop import train
 from zoo.training.run import RunFolder
 
 Changes = dict[str, dict[str, Any]]  # new values for keys of a recipe's sections
-Features = Callable[[], tuple[Tensor, Tensor]]
-"""Returns pooled features `[N, D_f]` of the training images, and their classes `[N]`."""
-_STAGE = "A stage of a method for long-tailed data."
-
-
-def is_stage(recipe: Recipe) -> bool:
-    """Whether that is the recipe of one of a method's trainings."""
-    return recipe.description == _STAGE
+Features = Callable[[], tuple[Tensor, Tensor]]  # pooled, of the training images `[N, D_f]`; classes `[N]`
+STAGE = "A stage of a method for long-tailed data."  # description of the recipe of one
 
 
 def stages(recipe: Recipe) -> list[Recipe]:
@@ -42,8 +36,7 @@ def stages(recipe: Recipe) -> list[Recipe]:
 def _changes(method: m.Method) -> list[tuple[str, Changes]]:
     """Return the names of a method's trainings and what each changes in the recipe.
 
-    A second one trains the classifier alone (Kang et al. 2020): without averaging, early stopping, mixing or
-    teachers, which are for the encoder.
+    A second one trains the classifier alone (Kang et al. 2020), without what is for the encoder.
     """
     head: Changes = {"init": {"head": "centers"}} if isinstance(method, m.FromCenters) else {}
     if isinstance(method, m.NearestCenter):
@@ -80,16 +73,13 @@ def _plain(recipe: Recipe, name: str, changes: Changes) -> Recipe:
     for section, values in changes.items():
         if plain[section] is not None:  # without `init` there is no head to choose
             plain[section] |= values
-    plain |= {"name": f"{recipe.backbone.arch}.{name}", "description": _STAGE}
+    plain |= {"name": f"{recipe.backbone.arch}.{name}", "description": STAGE}
     plain |= {"method": None, "evaluation": []}
     return parse(Recipe, plain, f"{recipe.name}: {name}")
 
 
 def beginning(recipe: Recipe) -> Recipe:
-    """Return the plain recipe of the objective that is trained first, or released as it is.
-
-    RecipeError if the method starts from a release and the recipe names none.
-    """
+    """Return the plain recipe of the objective that is trained first, or released as it is."""
     method = recipe.method
     if not isinstance(method, m.FromCenters | m.NearestCenter):
         return stages(recipe)[0]
