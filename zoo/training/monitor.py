@@ -1,6 +1,6 @@
 """Periodic evaluation on training images: early stopping, and kNN accuracy for objectives without labels.
 
-What is evaluated is what would be released, by rank 0; nothing draws a random number or changes the objective.
+What would be released is evaluated, by rank 0. Nothing draws a random number or changes the objective.
 """
 
 from __future__ import annotations
