@@ -84,7 +84,16 @@ def once_at(out: Path, rows: int, process: subprocess.Popen[str] | Program) -> N
 
 def last_worker(agent: int) -> int:
     """Return the last process that a torchrun has started."""
-    return max(map(int, Path(f"/proc/{agent}/task/{agent}/children").read_text().split()))
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+            if int(parent) == agent:
+                found.append(int(entry.name))
+    return max(found)
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:
