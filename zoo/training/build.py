@@ -29,7 +29,6 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     Class counts are without the validation images of early stopping. Initial weights are a function of the
     recipe's seed alone. ZooError for an architecture, start, teacher or data that cannot be used.
     """
-    # writing the release would find out after the training
     if refused := sorted(NO_ARGUMENTS & recipe.backbone.args.keys()):
         raise RecipeError(f"backbone.args: {', '.join(refused)} cannot be part of a release; expected init")
     check_words({"model_args": recipe.backbone.args}, "backbone.args")

@@ -60,7 +60,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path, self.recipe_file, self.data_file = path, path / "recipe.yaml", path / "data.json"
         self.metrics_file, self.classes_file = path / "metrics.jsonl", path / "classes.jsonl"
-        self._saved, self._lock = path / "checkpoints", FileLock(path / ".lock")
+        self._saved, self._holder = path / "checkpoints", path / ".holder"
+        self._lock = FileLock(path / ".lock")
         self._trackers: Trackers | None = None
         self._writing = partial(writing, f'run folder "{path}"', TrainingError)
 
@@ -85,9 +86,9 @@ class RunFolder:
             try:
                 locks.acquire(self._lock, timeout=LOCK_SECONDS)
             except Timeout:
-                by = (self.path / ".holder").read_text(errors="replace")
+                by = self._holder.read_text() if self._holder.exists() else "another process"
                 raise InUse(f'run folder "{self.path}" is in use by {by}; choose another --out') from None
-            (self.path / ".holder").write_text(f"process {os.getpid()} on {socket.gethostname()}")
+            self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         try:
             yield
         finally:

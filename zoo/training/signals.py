@@ -51,7 +51,7 @@ def _handled(react: Callable[[int], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # Python allows no handlers
         yield
         return
-    owner, previous = os.getpid(), {number: signal.getsignal(number) for number in _SIGNALS}
+    owner, previous = os.getpid(), {n: signal.getsignal(n) or signal.SIG_DFL for n in _SIGNALS}
     if previous[signal.SIGHUP] is signal.SIG_IGN:  # under nohup a closed terminal changes nothing
         del previous[signal.SIGHUP]
 
