@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from pathlib import Path
 
@@ -12,16 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from tests import test_training
-from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.dataset import ImageStore
-from zoo.errors import DataError, Interrupted, RecipeError
+from zoo.errors import DataError, Interrupted
 from zoo.evaluation.encode import extract
 from zoo.evaluation.metrics import classification_metrics
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, Trained, build_objective, train
-from zoo.training.monitor import IMAGES, Monitor, split_neighbors, split_validation
+from zoo.training.monitor import IMAGES, split_neighbors, split_validation
 
 CPU = torch.device("cpu")
 # a constant rate on 240 images: the validation loss turns up after a few epochs
@@ -175,30 +173,6 @@ def test_the_value_is_that_of_the_released_classifier(ema: str, tmp_path: Path) 
     assert row["validation_loss"] == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "best"),
-    [
-        ("accuracy", [50.0, 60.0, 60.0, 60.0], 2),  # of equals the earlier
-        ("accuracy", [50.0, 40.0, 51.0, 30.0, 51.0], 3),
-        ("loss", [2.0, 1.0, 1.0, 3.0], 2),
-        ("loss", [math.nan, 4.0, math.nan, math.inf], 2),
-    ],
-)
-def test_the_best_of_given_values(
-    metric: str, values: list[float], best: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    r, script = recipe("classify", stopping(metric)), iter(values)
-    stepper, _ = stepper_and_batches(r, 1)
-    monkeypatch.setattr(Monitor, "_measure", lambda self, objective: {metric: next(script)})
-    monitor = Monitor(made([0], 1), made([0], 1), r, stepper)
-    over = []
-    for look in range(1, len(values) + 1):
-        monitor.evaluate(6 * look)
-        over.append(monitor.over)
-    assert over == [False] * (len(values) - 1) + [True]
-    assert monitor.best is not None and monitor.best["step"] == 6 * best
-
-
 def test_it_looks_every_so_many_epochs_and_at_the_end_and_changes_nothing(tmp_path: Path) -> None:
     plain = go(recipe("moco", "training.epochs=3"), tmp_path / "plain").objective
     looked = go(recipe("moco", "training.epochs=3", "training.knn_every=2"), tmp_path / "looked").objective
@@ -227,11 +201,3 @@ def test_a_run_stopped_anywhere_ends_as_one_that_was_not(tmp_path: Path) -> None
 
 
 # --- what is refused, and the release
-
-
-def test_objectives_that_have_nothing_to_look_at_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r'training\.early_stopping: .* objective "moco" knows no'):
-        recipe("moco", stopping())
-    for kind in ("paco", "sup_con", "pico", "classify"):
-        with pytest.raises(RecipeError, match=r"training\.knn_every: .*expected null: .*learns from"):
-            test_training.recipe(kind, EVERY)

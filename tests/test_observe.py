@@ -124,16 +124,6 @@ def test_the_last_step_is_looked_at_in_any_case() -> None:
     assert not never.observation.due(never.steps - 1)
 
 
-@pytest.mark.parametrize("changes", [(), ("objective.freeze_encoder=true",)])
-def test_a_frozen_encoders_features_have_gradients_too(changes: tuple[str, ...]) -> None:
-    stepper, (batch, *_) = stepper_and_batches(recipe("classify", *PLAIN, *changes), 1)
-    expected = of_images(stepper, batch).mean()
-    stepper(0, batch)
-    row = stepper.observation.class_row({})
-    assert row is not None
-    assert sum(row["class_gradient"]) == pytest.approx(float(expected), rel=1e-3)
-
-
 def test_mixed_images_have_no_gradient_of_their_own() -> None:
     mix = "objective.mix={mixup: 0.8, cutmix: 0.0, probability: 1.0, switch_probability: 0.5, mode: batch}"
     stepper, (batch, *_) = stepper_and_batches(recipe("classify", *PLAIN, mix), 1)

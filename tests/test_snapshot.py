@@ -12,7 +12,7 @@ import torch
 import zoo
 from tests.test_monitor import stopping
 from tests.test_training import SHORT
-from zoo.errors import TrainingError, ZooError
+from zoo.errors import ZooError
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release import history as histories
@@ -99,20 +99,16 @@ def test_what_is_no_snapshot_is_refused(
     assert not (tmp_path / "taken").exists()
 
 
-def test_folders_are_refused_before_the_data_are_read(finished: Release, tmp_path: Path) -> None:
+def test_a_folder_of_a_run_or_a_release_and_a_stage_of_a_method_are_refused(
+    finished: Release, tmp_path: Path
+) -> None:
     for own in (finished.path, finished.path / "run" / "x"):
-        with pytest.raises(TrainingError, match=r"(holds a release|has a training).*; choose another"):
+        with pytest.raises(ZooError, match=r"(holds a release|has a training).*; choose another"):
             zoo.snapshot(finished.path, step=6, out=own)
-    with pytest.raises(TrainingError, match=r"holds a release already; choose another --out"):
-        zoo.snapshot(finished.path, step=6, out=shutil.copytree(finished.path, tmp_path / "other"))
-    run = RunFolder(tmp_path / "crt" / "run")
-    first, _ = stages(Recipe.load("cifar_resnet20.crt_digits_lt50"))
-    for folder, recipe in ((run, Recipe.load("cifar_resnet20.crt_digits_lt50")), (run.stage(1), first)):
+    run, crt = RunFolder(tmp_path / "crt" / "run"), Recipe.load("cifar_resnet20.crt_digits_lt50")
+    for folder, recipe, found in ((run, crt, "of the method"), (run.stage(1), stages(crt)[0], "a stage of")):
         folder.path.mkdir(parents=True)
         folder.recipe_file.write_text(recipe.to_yaml())
         folder.metrics_file.touch()
-    for path, found in ((tmp_path / "crt", 'of the method "crt"'), (run.stage(1).path, "a stage of")):
-        with pytest.raises(TrainingError, match=rf"is {found}.* single training"):
-            zoo.snapshot(path)
-    with pytest.raises(TrainingError, match=r"has a training, in .*; choose another --out"):
-        zoo.snapshot(finished.path, step=6, out=run.path.parent)
+        with pytest.raises(ZooError, match=rf"is {found}.* single training"):
+            zoo.snapshot(folder.path)

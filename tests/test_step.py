@@ -123,16 +123,6 @@ def test_impossible_numerics_are_refused(override: str, expected: str) -> None:
         recipe("moco", override)
 
 
-def test_batchnorm_over_ranks_is_refused_without_a_gpu() -> None:
-    class TwoRanks:
-        alone, size = False, 2
-
-    r = recipe("classify", "training.sync_batchnorm=true")
-    objective = build_objective(r, open_dataset(r.data, "train", None))
-    with pytest.raises(RecipeError, match=r"training\.sync_batchnorm: found true .* expected false"):
-        Stepper(objective, r, 6, CPU, ranks=TwoRanks())  # type: ignore[arg-type]
-
-
 # --- compiled encoders
 
 

@@ -16,7 +16,7 @@ from zoo.data import open_dataset
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.training import RunFolder, build_objective, pick_device, train
+from zoo.training import RunFolder, build_objective, train
 from zoo.training.optim import build_optimizer, build_schedule
 from zoo.training.progress import show_first_step
 
@@ -106,20 +106,6 @@ def test_resume_from_the_middle_of_an_epoch_gives_bit_identical_weights(
     assert [(r["step"], r["loss"]) for r in rows_a] == [(r["step"], r["loss"]) for r in rows_b]
 
 
-def test_resume_after_a_kill_repeats_only_what_the_checkpoint_lacks(tmp_path: Path) -> None:
-    """SIGKILL leaves rows of steps after the last checkpoint; resuming drops and rewrites them."""
-    r = recipe("classify")
-    undisturbed = run(r, tmp_path / "a")
-    run(r, tmp_path / "b")
-    folder = RunFolder(tmp_path / "b")
-    folder.checkpoints()[12].unlink()  # as if killed before the last one was written
-    with folder.metrics_file.open("a") as file:
-        file.write('{"step": 13, "loss": 1')  # a line cut off by the kill
-    resumed = run(r, tmp_path / "b", resume=True)
-    assert_same_state(undisturbed, resumed)
-    assert [row["step"] for row in folder.rows()] == list(range(1, 13))
-
-
 def test_the_seed_decides_everything_and_the_global_generator_nothing(tmp_path: Path) -> None:
     r = recipe("moco", "training.epochs=2")
     torch.manual_seed(1)
@@ -198,12 +184,6 @@ def test_weight_decay_covers_what_the_recipe_says() -> None:
         ).param_groups
         decayed = sum(p.numel() for g in groups if g["weight_decay"] > 0 for p in g["params"])
         assert decayed == (10 if everything else 4)
-
-
-def test_a_device_is_one_of_three_words() -> None:
-    with pytest.raises(RecipeError, match=r'device: found "cdua", expected one of auto, cpu, cuda.*"cuda"\?'):
-        pick_device("cdua", "device")
-    assert pick_device("cpu").type == "cpu"
 
 
 def test_the_first_step_says_how_long_all_take_where_that_is_more_than_a_minute(
