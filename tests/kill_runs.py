@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -30,46 +29,32 @@ from zoo.data import open_dataset
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, train
 
-RECIPES = (
-    "cifar_resnet20.moco_v2_ft_digits_lt50",  # a queue with its pointer, a teacher, drawn coefficients
-    "cifar_resnet20.paco_digits_lt50",  # and labels, centers
-    "cifar_resnet20.pico_digits_q05",  # prototypes, confidences
-)
 SHORT = (
-    "training.epochs=2",
-    "schedule.warmup_epochs=1",
-    "training.batch_size=64",
-    "training.log_every=1",
-    "training.checkpoint_every=1",
+    *("training.epochs=2", "schedule.warmup_epochs=1", "training.batch_size=64", "training.log_every=1"),
     "training.checkpoint_minutes=0.002",  # every 0.12 s: many moments at which one is being written
-    "training.threads=1",
-    "training.device=cpu",
+    *("training.threads=1", "training.device=cpu"),
 )
-STARTS = {"moco": "objective.feature_transform.start_epoch=1", "pico": "objective.prototype_start=1"}
+RECIPES = {  # with a queue and its pointer, a teacher, drawn coefficients; labels, centers; prototypes
+    "cifar_resnet20.moco_v2_ft_digits_lt50": (*SHORT, "objective.feature_transform.start_epoch=1"),
+    "cifar_resnet20.paco_digits_lt50": SHORT,
+    "cifar_resnet20.pico_digits_q05": (*SHORT, "objective.prototype_start=1"),
+}
 
 
-def recipe(number: int) -> Recipe:
-    """Return the recipe of run `number`."""
-    name = RECIPES[number % len(RECIPES)]
-    return Recipe.load(name, [*SHORT, *(value for key, value in STARTS.items() if f".{key}" in name)])
-
-
-def start(number: int, out: Path) -> int:
+def start(name: str, out: Path) -> int:
     """Fork a child that trains into `out`; return its process id."""
-    pid = os.fork()
-    if pid:
+    if pid := os.fork():
         return pid
-    code = 1
     try:
         torch.set_num_threads(1)
-        r = recipe(number)
+        r = Recipe.load(name, RECIPES[name])
         data = open_dataset(r.data, "train", None)
         train(build_objective(r, data), data, r, RunFolder(out), resume=True)
-        code = 0
+        os._exit(0)
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(code)
+        os._exit(1)
 
 
 def finish(pid: int) -> int:
@@ -79,24 +64,17 @@ def finish(pid: int) -> int:
 
 def result(out: Path) -> list[object]:
     """Return what a finished run leaves: all state and all rows."""
-    run = RunFolder(out)
-    saved = run.load()
+    saved = RunFolder(out).load()
     assert saved is not None
     leaves = [each.tolist() if isinstance(each, torch.Tensor) else each for each in tree_leaves(saved.state)]
-    return leaves + [{k: v for k, v in row.items() if k != "images_per_second"} for row in run.rows()]
-
-
-def half_written(out: Path) -> bool:
-    """Whether a checkpoint is half written."""
-    names = {file.name for file in (out / "checkpoints").glob("*")}
-    hidden = any((out / "checkpoints").glob(".*"))
-    return hidden or any(n.endswith(".json") and f"{n[:-5]}.pt" not in names for n in names)
+    rows = RunFolder(out).rows()
+    return leaves + [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
 
 
 def kill(pid: int, out: Path, seconds: float, in_writing: bool) -> bool:
     """Kill a child after so long, or in the write of a checkpoint after that; False if it ended before."""
     until = time.monotonic() + seconds
-    while time.monotonic() < until or (in_writing and not half_written(out)):
+    while time.monotonic() < until or (in_writing and not any((out / "checkpoints").glob(".*"))):
         if os.waitpid(pid, os.WNOHANG)[0]:
             return False
         time.sleep(0.0002)
@@ -104,41 +82,34 @@ def kill(pid: int, out: Path, seconds: float, in_writing: bool) -> bool:
     return finish(pid) == -signal.SIGKILL
 
 
-def campaign(count: int, seed: int, work: Path) -> tuple[Counter[str], list[int]]:
-    """Disturb runs; return how many were killed where, and which did not end in the same bits."""
-    drawn, counts, failed = random.Random(seed), Counter[str](), list[int]()
-    references: dict[int, tuple[list[object], float]] = {}
+def campaign(count: int, seed: int, work: Path) -> tuple[int, list[int]]:
+    """Disturb runs; return how often they were killed, and which did not end in the same bits."""
+    drawn, kills, failed = random.Random(seed), 0, list[int]()
+    references: dict[str, tuple[list[object], float]] = {}
     for number in range(count):
-        key = number % len(RECIPES)
-        if key not in references:
+        name, out = [*RECIPES][number % len(RECIPES)], work / "run"
+        if name not in references:
             began = time.monotonic()
-            assert finish(start(number, work / "reference")) == 0
-            references[key] = result(work / "reference"), time.monotonic() - began
-            shutil.rmtree(work / "reference")
-        expected, took = references[key]
-        out = work / "run"
+            assert finish(start(name, work / name)) == 0
+            references[name] = result(work / name), time.monotonic() - began
+        expected, took = references[name]
         for _ in range(drawn.randint(1, 3)):
             in_writing = drawn.random() < 0.4
-            if not kill(start(number, out), out, drawn.random() * took, in_writing):
+            if not kill(start(name, out), out, drawn.random() * took, in_writing):
                 break
-            counts["in checkpoint writing" if half_written(out) else "elsewhere"] += 1
-        if finish(start(number, out)) != 0 or result(out) != expected:
+            kills += 1
+        if finish(start(name, out)) != 0 or result(out) != expected:
             failed.append(number)
         shutil.rmtree(out)
-    return counts, failed
+    return kills, failed
 
 
-def main() -> None:
-    """Run the campaign; the exit status is 1 if any run is not identical."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kill-runs-") as work:
-        counts, failed = campaign(arguments.count, arguments.seed, Path(work))
-    print(f"{arguments.count} runs, killed {dict(counts)}; not identical: {failed or 'none'}")
+        kills, failed = campaign(arguments.count, arguments.seed, Path(work))
+    print(f"{arguments.count} runs, killed {kills} times; not identical: {failed or 'none'}")
     sys.exit(bool(failed))
-
-
-if __name__ == "__main__":
-    main()

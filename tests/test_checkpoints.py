@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-import zoo
 from tests.test_training import recipe, run
-from zoo.errors import InUse, TrainingError, ZooError
-from zoo.files import temporary_files
+from zoo.errors import InUse, TrainingError
 from zoo.training import RunFolder
 from zoo.training import run as run_module
 from zoo.training.checkpoint import Checkpoint
@@ -47,21 +45,12 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
-def unrecord(file: Path) -> None:
-    file.with_suffix(".json").unlink()
-
-
-def of_another_step(file: Path) -> None:
-    for kind in (".pt", ".json"):
-        file.with_suffix(kind).write_bytes(file.with_name("step-000000001.pt").with_suffix(kind).read_bytes())
-
-
-@pytest.mark.parametrize("damage", [cut, flip, unrecord, of_another_step])
+@pytest.mark.parametrize("damage", [cut, flip])
 def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     run = written(tmp_path, 1, 2)
-    damage(run.checkpoints()[0])
+    damage(run.checkpoints()[2])
     with pytest.warns(UserWarning, match=r"step-000000002\.pt.* passed over as damaged"):
         found = run.load()
     assert found is not None and (found.step, found.seconds) == (1, 0.5)
@@ -89,28 +78,16 @@ def test_the_newest_k_are_kept_and_other_peoples_files_beside_them(tmp_path: Pat
     own = tmp_path / "checkpoints" / "step-best.pt"
     own.write_bytes(b"mine")
     run.save(checkpoint(3), keep=2)  # 4 was damaged: the run has come from 2
-    assert [file.stem for file in run.checkpoints()] == ["step-000000003", "step-000000002"]
+    assert [*run.checkpoints()] == [3, 2]
     assert len(list(own.parent.iterdir())) == 5 and own.exists()
 
 
 def test_saves_come_by_epochs_by_time_and_one_at_the_start(tmp_path: Path) -> None:
     options = ("training.keep_checkpoints=99", "training.checkpoint_every=2")
     run(recipe("classify", *options), tmp_path / "epochs")
-    assert [int(f.stem[5:]) for f in RunFolder(tmp_path / "epochs").checkpoints()] == [12, 0]
+    assert [*RunFolder(tmp_path / "epochs").checkpoints()] == [12, 0]
     run(recipe("classify", *options, "training.checkpoint_minutes=1e-9"), tmp_path / "time")
-    assert [int(f.stem[5:]) for f in RunFolder(tmp_path / "time").checkpoints()] == list(range(12, -1, -1))
-
-
-def test_what_a_killed_process_left_is_swept_at_the_next_start(tmp_path: Path) -> None:
-    r = recipe("classify")
-    run(r, tmp_path)
-    checkpoints = tmp_path / "checkpoints"
-    hexes = "0123456789abcdef" * 2
-    (checkpoints / f".step-000000013.pt.{hexes}").write_bytes(b"half")
-    (tmp_path / f".metrics.jsonl.{hexes}").write_text("")
-    run(r, tmp_path, resume=True)
-    assert sorted(file.suffix for file in checkpoints.iterdir()) == [".json"] * 2 + [".pt"] * 2
-    assert not temporary_files(tmp_path)
+    assert [*RunFolder(tmp_path / "time").checkpoints()] == list(range(12, -1, -1))
 
 
 # --- a run's other files
@@ -122,24 +99,20 @@ def test_a_run_is_not_continued_on_other_images(tmp_path: Path) -> None:
     data_file = tmp_path / "data.json"
     begun = json.loads(data_file.read_text())
     data_file.write_text(json.dumps(begun | {"sha256": "0" * 64, "num_images": 343}))
-    with pytest.raises(TrainingError, match=r"run on 343 images \(sha256 0{12}\.\.\.\), .* 344 images"):
+    with pytest.raises(TrainingError, match=r"run on 343 images \(sha256 0{12}\.\.\.\), found 344 images"):
         run(r, tmp_path, resume=True)
     data_file.write_text("{}")
     run(r, tmp_path, resume=True)
     assert json.loads(data_file.read_text()) == begun
 
 
-def test_how_it_is_computed_may_change_and_is_recorded_but_not_what(tmp_path: Path) -> None:
+def test_hardware_may_change_but_nothing_else(tmp_path: Path) -> None:
     run(recipe("classify"), tmp_path)
-    folder = RunFolder(tmp_path)
-    folder.checkpoints()[0].unlink()  # go on from step 6
-    with pytest.warns(UserWarning, match=r"from step 6 on: training\.accumulate was 1, is 2"):
-        run(recipe("classify", "training.accumulate=2"), tmp_path, resume=True)
-    assert folder.changes() == [{"step": 6, "key": "training.accumulate", "from": 1, "to": 2}]
-    assert "accumulate: 2" in folder.recipe_file.read_text()
+    run(recipe("classify", "training.threads=1"), tmp_path, resume=True)
+    assert "threads: 1" in RunFolder(tmp_path).recipe_file.read_text()
     for change, said in (
-        ("training.channels_last=false", r"training\.channels_last was True"),
-        ("training.ema={decay: 0.8}", r"training\.ema was None"),
+        ("training.precision=bf16", r"training\.precision was 'fp32', is 'bf16'"),
+        ("training.ema={decay: 0.8}", r"training\.ema\.decay was None"),
     ):
         with pytest.raises(TrainingError, match=f"another recipe.*{said}"):
             run(recipe("classify", change), tmp_path, resume=True)
@@ -159,26 +132,14 @@ def file_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_a_full_disk_leaves_the_earlier_checkpoints_and_one_clear_error(tmp_path: Path, share: float) -> None:
     run = written(tmp_path, 1)
-    (file,) = run.checkpoints()
+    (file,) = run.checkpoints().values()
     size, before = file.stat().st_size, {each.name: each.read_bytes() for each in file.parent.iterdir()}
     with file_limit(int(size * share)), pytest.raises(TrainingError, match="cannot be written"):
         run.save(checkpoint(2))
     assert before == {each.name: each.read_bytes() for each in file.parent.iterdir()}
-
-
-def test_a_disk_full_after_the_training_is_one_line_that_says_the_training_is_saved(tmp_path: Path) -> None:
-    r = recipe("classify", "evaluation=[]")
-    run(r, tmp_path / "run")
-    with (
-        file_limit(4_000),
-        pytest.raises(ZooError, match=r"cannot be written.*The training is done and saved"),
-    ):
-        zoo.pretrain(r, out=tmp_path, resume=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert zoo.pretrain(r, out=tmp_path, resume=True).path == tmp_path
 
 
 # --- the lock

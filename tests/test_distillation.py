@@ -182,14 +182,6 @@ def test_what_cannot_teach_is_refused_and_named(teachers: list[str], match: str)
         build_objective(r, open_dataset(r.data, "train", None))
 
 
-def test_one_teacher_under_two_names_is_refused(known: Release, tmp_path: Path) -> None:
-    """It would count twice; and a name for one of them would be the other's."""
-    again = shutil.copytree(known.path, tmp_path / "again")
-    r = recipe("classify", override(known.path, again))
-    with pytest.raises(TrainingError, match=rf'"{again}" is the same as "{known.path}", expected each once'):
-        build_objective(r, open_dataset(r.data, "train", None))
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [

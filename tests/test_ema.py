@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, recipe, run
-from zoo.errors import Interrupted, RecipeError
+from zoo.errors import Interrupted
 from zoo.training import RunFolder
 
 EMA = "training.ema={decay: 0.8, warmup: false}"
@@ -36,7 +36,7 @@ def test_average_is_timms_bit_for_bit_and_that_of_an_independent_loop(kind: str,
             before = slow.get(name, value.double())
             slow[name] = decay * before + (1 - decay) * value.double()
     raw = {name: value.clone() for name, value in objective.state_dict().items()}
-    stepper.ema.apply()
+    stepper.ema.swap()
     theirs, moved = timm_average.module.state_dict(), 0
     for name, value in objective.state_dict().items():
         if any(part in name for part in ("contrast.", "queue.", "teacher", "key")):
@@ -48,7 +48,7 @@ def test_average_is_timms_bit_for_bit_and_that_of_an_independent_loop(kind: str,
     assert moved > 50  # weights, biases and both running statistics of every layer
 
 
-@pytest.mark.parametrize("kind", ["moco", "pico", "paco"])
+@pytest.mark.parametrize("kind", ["pico", "paco"])
 def test_queue_key_encoder_prototypes_and_targets_stay_those_of_the_training(kind: str) -> None:
     stepper, batches = stepper_and_batches(recipe(kind, EMA), 5)
     for step, batch in enumerate(batches):
@@ -84,10 +84,3 @@ def test_training_takes_no_notice_and_resumes_to_the_same_average_bit_for_bit(tm
         run(r, tmp_path / "b")
     for _ in range(2):  # and a finished one, opened again
         assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
-
-
-def test_an_average_longer_than_the_training_is_refused_with_the_share_of_its_start() -> None:
-    """0.999^11: what the weights after the first of 12 steps would be of what is released."""
-    with pytest.raises(RecipeError, match=r"training\.ema: after all 12 steps 98\.9% of the average"):
-        stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: false}"), 1)
-    stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: true}"), 1)

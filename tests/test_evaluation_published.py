@@ -262,7 +262,7 @@ def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) ->
         ("linear_full", {"lrr": 1.0}, 'unknown key "lrr". Did you mean "lr"?'),
         ("linear_full", {"epochs": 3}, "milestones: [60, 80] never reached in epochs (3)"),
         ("linear_full", {"milestones": [80, 60]}, "milestones: found [80, 60], expected each epoch after"),
-        ("linear_full", {"precision": "fp16"}, 'training.precision: found "fp16"'),
+        ("linear_full", {"precision": "tf32"}, 'training.precision: found "tf32"'),
         ("linear_full", {"scale": [0.5, 1.5]}, "scale: found [0.5, 1.5]"),
         ("linear_ful", {}, 'Did you mean "linear_full"?'),
         ("semi_supervised", {"fraction": 1.5}, '"fraction": found 1.5'),

@@ -16,7 +16,5 @@ def test_runs_killed_at_random_moments_end_in_the_same_bits(count: int) -> None:
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    kills = [int(number) for number in re.findall(r"': (\d+)", done.stdout)]
-    assert (
-        sum(kills) >= count // 3
-    )  # by the clock of an undisturbed run: on a busy machine some come too late
+    kills = int(re.findall(r"killed (\d+) times", done.stdout)[0])
+    assert kills >= count // 3  # by the clock of an undisturbed run: on a busy machine some come too late

@@ -261,4 +261,4 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch, capsys) -> 
         done(4)
     first, second = capsys.readouterr().err.splitlines()
     assert first == "embedding: 6 images"
-    assert re.fullmatch(r"embedding: 4 of 6 images  [\d,]+ images/s  0:00:0\d left", second)
+    assert re.fullmatch(r"embedding: image 4/6  [\d,]+ images/s  0:00:0\d left", second)

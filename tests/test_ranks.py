@@ -14,14 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.test_training import recipe
 from tests.torchrun import ROOT, command, environment, torchrun
 from tests.warm import Program, run_ranks, start_ranks
-from zoo.data import open_dataset
-from zoo.errors import RecipeError
-from zoo.ranks import Ranks
-from zoo.training import RunFolder, build_objective
-from zoo.training.build import require_batches
+from zoo.training import RunFolder
 
 RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
 SHORT = (
@@ -44,7 +39,7 @@ SHORT = (
 STEPS = 24
 # or torchrun, which looks ten times a second, sends the others SIGTERM before they have noticed themselves
 ENDED = (
-    r"zoo, rank \d: rank \d of \d lost the others: .* The last checkpoint is kept"
+    r"zoo, rank \d: rank \d of \d lost the others"
     rf"|zoo, rank \d: stopped by SIGTERM after step \d+ of {STEPS}"
 )
 
@@ -122,29 +117,13 @@ def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> N
     assert done.returncode == 0, done.stderr
     line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
     found = re.findall(line, done.stdout, re.MULTILINE)
-    assert len(found) == 11
+    assert len(found) == 9
     for case, loss, observed, state, worst, same in found:
         limit = 1e-6 if "classify" in case else 1e-9  # its logits are float32
         assert float(loss) < limit, (case, loss)
         assert float(observed) < 2e-5, (case, observed)  # in float32, and in six digits
         assert float(state) < 1e-9, (case, worst, state)
         assert same == "True", case
-
-
-@pytest.mark.parametrize(
-    ("images", "batch_size", "fits"), [(344, 64, True), (345, 64, False), (344, 63, False)]
-)
-def test_batches_that_the_ranks_do_not_divide_are_refused(
-    images: int, batch_size: int, fits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    r = recipe("classify", f"training.batch_size={batch_size}", "training.drop_last=false")
-    objective, two = build_objective(r, open_dataset(r.data, "train", None)), Ranks()
-    two.size = 2
-    if fits:
-        require_batches(objective, images, r, two)
-        return
-    with pytest.raises(RecipeError, match=rf"training\.batch_size: found {batch_size}.* the 2 ranks divide"):
-        require_batches(objective, images, r, two)
 
 
 # --- whole trainings
@@ -203,14 +182,3 @@ def test_a_run_stopped_by_a_signal_at_one_rank_goes_on_with_another_number(
     again = run_ranks(*pretrain(out, "--resume"), ranks=4)
     assert again.returncode == 0, again.stderr
     assert_close(undisturbed, out)
-
-
-def test_trouble_on_one_rank_stops_all_before_the_same_step(undisturbed: Path, tmp_path: Path) -> None:
-    out = tmp_path / "trouble"
-    done = run_ranks("tests/programs/nan_on_one.py", *pretrain(out)[1:], ranks=2)
-    assert done.returncode != 0
-    said = re.findall(r"zoo, rank (\d): the loss became nan in step 8 at .*; the state after", done.stderr)
-    assert sorted(said) == ["0", "1"], done.stderr
-    again = run_ranks(*pretrain(out, "--resume"), ranks=2)  # as if it had been the machine
-    assert again.returncode == 0, again.stderr
-    assert_same_bits(undisturbed, out)

@@ -106,7 +106,6 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: %s, every: 1,
         (PACO, "views.train=[[]]", "views.train: found 1, expected 2 view(s)"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
         (PACO, "objective.key_groups=17", "objective.key_groups: found 17, expected at most 16"),
-        (PACO, "training.accumulate=5", "training.accumulate: found 5, expected a divisor"),
         (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10], expected some for"),
         (PACO, "schedule={name: constant, warmup_prefix: true}", "schedule.warmup_prefix: found true"),
         (PACO, START, 'init.head: found "centers", expected "fresh"'),
@@ -134,7 +133,7 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        (["training.precision=fp16", "training.device=cpu"], "training.precision"),
+        (["training.precision=tf32", "training.device=cpu"], "training.precision"),
         (["training.checkpoint_activations=true", "training.compile=default"], "training.checkpoint_act"),
         (["method=ldam_drw", "objective.mix={mixup: 0.2}"], "objective.mix"),
         (["objective.loss={name: ldam}", "objective.head=cosine", START], "init.head"),
@@ -175,7 +174,7 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
         (["objective.tau=0.2", "training.epochs=70", "training.seed=3"], "objective.tau, training.epochs"),
         ({"data.source": {"kind": "folder"}}, "data.source"),
         (["views.train.0.0.degrees=1.0"], "views.train.0.0.degrees"),
-        (["training.threads=1", "training.accumulate=2", "evaluation=[]", "name=cifar_resnet20.other"], None),
+        (["training.threads=1", "training.log_every=2", "evaluation=[]", "name=cifar_resnet20.other"], None),
         (["objective.tau=0.1"], None),  # its own value
         (["objective.tau=0.2", "description=Mine."], "Mine."),
     ],

@@ -56,9 +56,6 @@ def cases() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     yield "margin", "cifar_resnet20.margin_digits_lt50", plain
     yield "bcl", "cifar_resnet20.bcl_digits_lt50", plain
     yield "classify", "cifar_resnet20.balanced_softmax_digits_lt50", SHORT
-    yield "classify in parts", "cifar_resnet20.ce_digits_lt50", (*SHORT, "training.accumulate=4")
-    parts = ("objective.key_groups=1", "training.accumulate=2", "objective.feature_transform=null")
-    yield "moco in parts", moco, (*plain, *QUEUE, *parts)
 
 
 def build(recipe: Recipe) -> tuple[Objective, TrainLoader]:

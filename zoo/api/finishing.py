@@ -26,17 +26,17 @@ from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.report.sample import Sample
 from zoo.report.subject import Subject
-from zoo.training import Stage, pick_device
+from zoo.training import Trained, pick_device
 from zoo.training.build import teachers_of
 from zoo.training.facts import training_facts
-from zoo.training.progress import show_status
-from zoo.training.stages import class_rows_of, close, rows_of, together
+from zoo.training.progress import say
+from zoo.training.stages import close, recorded
 
 
 def finish(
     recipe: Recipe,
     objective: Objective,
-    stages: Sequence[Stage],
+    stages: Sequence[Trained],
     train_set: ImageDataset,
     test_set: ImageDataset | None,
     *,
@@ -88,12 +88,10 @@ def finish(
         if encoded is not None
     ]
     dataset = train_set.describe()  # hashes all names
-    runs = [stage.run for stage in stages]
-    trained = together(objective, stages)
+    steps = sum(stage.steps for stage in stages)
     # a snapshot's run may have gone on
     rows, class_rows = (
-        [row for row in found if row["step"] <= trained.steps]
-        for found in (rows_of(runs), class_rows_of(runs))
+        [row for row in found if row["step"] <= steps] for found in recorded([stage.run for stage in stages])
     )
     drawn = ["curves"]
     if entries:
@@ -101,26 +99,23 @@ def finish(
     if encoded is not None:
         drawn.append("a map of the test features")
     counts = torch.from_numpy(train_set.class_counts)
-    with show_status(f"drawing: {', '.join(drawn)}"):
-        subject = Subject(
-            name=recipe.name,
-            objective=recipe.objective.name,
-            data=data_words(dataset),
-            recipe=recipe.model_dump(mode="json"),
-            rows=rows,
-            class_rows=class_rows,
-            class_names=train_set.class_names,
-            class_counts=counts,
-            centers=centers,
-            evaluations=entries,
-            sample=None if encoded is None else Sample(*encoded.test, train_set.class_names, counts),
-            label=recipe.name,
-            group=recipe.name,
-        )
-        pictures = draw_pictures(subject, state)
-    changes = [
-        row for stage in stages for row in stage.run.changes() if row.get("step", 0) <= stage.trained.steps
-    ]
+    say(f"drawing: {', '.join(drawn)}")
+    subject = Subject(
+        name=recipe.name,
+        objective=recipe.objective.name,
+        data=data_words(dataset),
+        recipe=recipe.model_dump(mode="json"),
+        rows=rows,
+        class_rows=class_rows,
+        class_names=train_set.class_names,
+        class_counts=counts,
+        centers=centers,
+        evaluations=entries,
+        sample=None if encoded is None else Sample(*encoded.test, train_set.class_names, counts),
+        label=recipe.name,
+        group=recipe.name,
+    )
+    pictures = draw_pictures(subject, state)
     eval_view = recipe.views.eval
     write_release(
         out,
@@ -142,7 +137,7 @@ def finish(
         recipe_text=recipe.to_yaml(),
         metrics={
             "format": 1,
-            "training": training_facts(recipe, trained, train_set, ranks, changes, stages),
+            "training": training_facts(recipe, objective, stages, train_set, ranks),
             "evaluations": entries,
         },
         history=histories.gather(rows, class_rows),

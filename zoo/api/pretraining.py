@@ -17,7 +17,7 @@ from zoo.data.sources import from_archive
 from zoo.errors import DataError, Interrupted, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS, write_text
 from zoo.image_list import ImageList
-from zoo.launch import handed_on, others_waiting, restarted
+from zoo.launch import others_waiting, restarted
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
@@ -25,7 +25,6 @@ from zoo.release import Release
 from zoo.release.format import holds_release
 from zoo.training import RunFolder, build_objective, cpu_threads, learns_without_labels, pick_device
 from zoo.training.distributed import join
-from zoo.training.logging import require_trackers
 from zoo.training.run import is_same
 from zoo.training.signals import interruptible
 from zoo.training.stages import beginning, train_stages
@@ -79,7 +78,6 @@ def pretrain(
     planned, root = plan_pretraining(
         recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
     )
-    require_trackers(planned)
     out = RUNS / planned.name if out is None else Path(out)
     resume = resume or restarted()
     if holds_release(out):
@@ -87,12 +85,12 @@ def pretrain(
         if resume and is_same(dict(finished.recipe), planned):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    begun = [RunFolder(out / "run")]
+    run = RunFolder(out / "run")
     with (
-        interruptible(lambda: _saved(begun[-1]), once=not handed_on()),
+        interruptible(lambda: _saved(run)),
         join(pick_device(planned.training.device).type) as ranks,
     ):
-        _pretrain(planned, begun, out, root, ranks, resume=resume, images=images or {})
+        _pretrain(planned, run, out, root, ranks, resume=resume, images=images or {})
     return hub.open(out)
 
 
@@ -132,13 +130,13 @@ def finetune(
 
 def _saved(run: RunFolder) -> str:
     """Say what there is of a run that is stopped before or after its training."""
-    newest = next(iter(run.checkpoints()), None)
+    newest = next(iter([run, *run.stages()][-1].checkpoints().values()), None)
     return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
 
 def _pretrain(
     recipe: Recipe,
-    begun: list[RunFolder],
+    run: RunFolder,
     out: Path,
     data: Root,
     ranks: Ranks,
@@ -147,16 +145,15 @@ def _pretrain(
     images: Mapping[str, ImageList],
 ) -> None:
     """Do what `pretrain` does with a planned recipe; of several ranks the first one measures and writes."""
-    (run,) = begun
     with ranks.in_turn():  # what one fetches or decodes, the others find
         train_set, test_set = open_sets(recipe, data, images, ranks)
         objective = build_objective(beginning(recipe), train_set)
     with cpu_threads(recipe.training.threads), run.locked() if ranks.rank == 0 else nullcontext():
         if ranks.rank == 0 and isinstance(data, str | Path):
             write_text(run.path / DATA_FOLDER, f"{Path(data).resolve()}\n")
-        stages = train_stages(objective, train_set, recipe, run, resume=resume, ranks=ranks, begun=begun)
+        stages = train_stages(objective, train_set, recipe, run, resume=resume, ranks=ranks)
         if stages:
-            objective = stages[-1].trained.objective
+            objective = stages[-1].objective
         if ranks.rank == 0:
             with _trained_already(run), others_waiting():
                 finish(

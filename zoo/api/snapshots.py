@@ -15,10 +15,10 @@ from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.training import RunFolder, Stage, cpu_threads, pick_device
-from zoo.training.run import allowed_changes
+from zoo.training import RunFolder, cpu_threads, pick_device
+from zoo.training.run import check_same_run
 from zoo.training.snapshot import checkpoint_of, trained_until
-from zoo.training.stages import is_stage
+from zoo.training.stages import STAGE
 
 
 def snapshot(
@@ -54,14 +54,14 @@ def snapshot(
     """
     folder = _run_in(Path(run))
     found = Recipe.from_yaml(recipe_text(folder.recipe_file), str(folder.recipe_file))
-    if found.method is not None or is_stage(found):
+    if found.method is not None or found.description == STAGE:
         of = "a stage of a method" if found.method is None else f'of the method "{found.method.name}"'
         raise TrainingError(
             f'"{folder.path}" is {of}, whose release tells of all its trainings: the same command with '
             "--resume ends them; snapshots are of a single training"
         )
     recipe = Recipe.load(found, as_overrides(overrides))
-    allowed_changes(found, recipe, str(folder.path))
+    check_same_run(found, recipe, folder.path)
     checkpoint = checkpoint_of(folder, step)
     if out is not None:
         _require_free(Path(out))  # before the data are read
@@ -77,8 +77,7 @@ def snapshot(
         trained.objective.to(pick_device(recipe.training.device))
         state = RunFolder(out / "run")
         with state.locked():
-            stages = [Stage(recipe, folder, trained)]
-            finish(recipe, trained.objective, stages, train_set, test_set, state=state.path, out=out)
+            finish(recipe, trained.objective, [trained], train_set, test_set, state=state.path, out=out)
     return hub.open(out)
 
 

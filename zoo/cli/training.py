@@ -71,14 +71,14 @@ def _print_step_times(recipe: Recipe, data: Root) -> None:
     from zoo.data.any_data import own_root
     from zoo.training import learns_without_labels
     from zoo.training.profile import step_times
-    from zoo.training.progress import show_status
+    from zoo.training.progress import say
     from zoo.training.stages import beginning
 
     first = beginning(recipe)
     unlabelled = learns_without_labels(first)
     dataset = open_dataset(first.data, "train", own_root(data, first.data), unlabelled=unlabelled)
-    with show_status(f"measuring steps of {recipe.name}"):
-        times = step_times(first, dataset)
+    say(f"measuring steps of {recipe.name}")
+    times = step_times(first, dataset)
     for part, seconds in times.items():
         print(f"{part:10} {1e3 * seconds:10,.1f} ms {seconds / times['step']:7.1%}")
 

@@ -37,7 +37,7 @@ from zoo.recipe.protocols import (
     settings_of,
 )
 from zoo.release.evaluations import headline
-from zoo.training.progress import show_status
+from zoo.training.progress import say
 from zoo.training.signals import interruptible
 
 _ROOM = 6  # times the training features: what fitting a probe takes at most
@@ -84,12 +84,9 @@ def measure(
         ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
     """
     trains = protocol.protocol in TRAINED  # which shows its own progress
-    with (
-        interruptible(lambda: "what was trained so far is kept") if trains else nullcontext(),
-        nullcontext()
-        if trains
-        else show_status(f"measuring: {protocol.protocol}, {len(encoded.test_set):,} test images"),
-    ):
+    if not trains:
+        say(f"measuring: {protocol.protocol}, {len(encoded.test_set):,} test images")
+    with interruptible(lambda: "what was trained so far is kept") if trains else nullcontext():
         answer = run_protocol(protocol, encoded.probe, centers, run)
     seen = len(encoded.train_set) > 0
     counts = torch.as_tensor(encoded.train_set.class_counts) if seen else None

@@ -28,7 +28,7 @@ KEPT = "results"
 """A folder of this name keeps the records of runs whose weights lie elsewhere."""
 
 _LARGEST = 1 << 26  # bytes of a file of records
-_DECIDE = {f"training.{key}" for key in ("precision", "accumulate", "release_dtype")}
+_DECIDE = {f"training.{key}" for key in ("precision", "release_dtype")}
 _SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
 """Keys in which runs of one experiment may differ: the seed, and how it is computed where no figure moves."""
 

@@ -13,7 +13,7 @@ from zoo import locks
 from zoo.errors import Interrupted, InUse, TrainingError, ZooError
 from zoo.experiments.records import RunRecord, from_release
 from zoo.files import is_unused
-from zoo.launch import alone, handed_on, job, launched, local_rank, restarted
+from zoo.launch import alone, job, launched, local_rank, restarted
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.format import holds_release
@@ -70,7 +70,7 @@ def train_all(
     take_gpu()
     say(f"{len(runs)} runs, {_finished(runs)} of them finished")
     failed = dict[str, str]()
-    stop = interruptible(lambda: f"{_finished(runs)} of {len(runs)} runs are finished", once=not handed_on())
+    stop = interruptible(lambda: f"{_finished(runs)} of {len(runs)} runs are finished")
     with stop, alone():
         for number, run in 2 * list(enumerate(runs, 1)):  # again, for what another process gave up
             if run.id in failed or holds_release(run.folder):

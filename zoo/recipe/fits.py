@@ -66,15 +66,11 @@ def _of_method(recipe: Recipe, method: Method) -> Iterator[Row]:
 
 def _of_training(recipe: Recipe) -> Iterator[Row]:
     training, schedule, batch = recipe.training, recipe.schedule, recipe.training.batch_size
-    at_once, groups = batch // training.accumulate, getattr(recipe.objective, "key_groups", 1)
+    groups = getattr(recipe.objective, "key_groups", 1)
     if training.precision in ON_GPU_ALONE and training.device == "cpu":
         yield "training.precision", training.precision, '"fp32" or "bf16" on the CPU'
-    if batch % training.accumulate:
-        yield "training.accumulate", training.accumulate, f"a divisor of training.batch_size ({batch})"
-    if training.checkpoint_activations and training.compile is not None:
-        yield "training.checkpoint_activations", True, "false with training.compile, which decides it itself"
-    if groups > 1 and 2 * groups > at_once:
-        yield "objective.key_groups", groups, f"at most {at_once // 2}, two of {at_once} keys for each"
+    if groups > 1 and 2 * groups > batch:
+        yield "objective.key_groups", groups, f"at most {batch // 2}, two of {batch} keys for each"
     if schedule.warmup_prefix and schedule.name != "cosine":
         yield "schedule.warmup_prefix", True, f'false with schedule "{schedule.name}"'
     if (schedule.name == "multistep") != bool(schedule.milestones):

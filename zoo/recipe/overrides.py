@@ -21,8 +21,6 @@ COMPUTATION = frozenset(
         *(
             f"training.{key}"
             for key in (
-                "accumulate",
-                "checkpoint_activations",
                 "compile",
                 "device",
                 "threads",

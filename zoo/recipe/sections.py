@@ -23,8 +23,8 @@ def _rising(epochs: list[int]) -> list[int]:
 Milestones = Annotated[list[PositiveInt], AfterValidator(_rising)]
 """Epochs after which a learning rate falls, in order."""
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-ON_GPU_ALONE = ("tf32", "fp16")
+Precision = Literal["fp32", "tf32", "bf16"]
+ON_GPU_ALONE = ("tf32",)
 """Precisions that no CPU has."""
 
 
@@ -145,7 +145,7 @@ class TrainingSection(Config):
     """Threads that torch computes with on a CPU; null: one per core. Tiny models gain nothing from a second
     thread and lose much where cores are shared; a fixed number also gives the same bits on every machine."""
     precision: Precision = "fp32"
-    """bf16 and fp16 are autocast; losses and queues stay float32. tf32 is float32 but for convolutions,
+    """bf16 is autocast; losses and queues stay float32. tf32 is float32 but for convolutions,
     which a GPU rounds to TensorFloat-32: torch's own default."""
     channels_last: bool = True
     """Memory layout of images and convolutions: on a GPU mostly faster, the results differ by rounding."""
@@ -158,11 +158,10 @@ class TrainingSection(Config):
     """Release a moving average of the weights; the training goes on with the weights themselves."""
     early_stopping: EarlyStoppingSection | None = None
     """Release the best state on a part of the training images; null: that of the last epoch."""
-    accumulate: PositiveInt = 1
-    """Parts that the batch is put through the encoder in, one after another, with one update for all: fewer
-    images in memory. Losses and BatchNorm see only their part; queues take in the whole batch."""
-    checkpoint_activations: bool = False
-    """Compute the encoder's activations again in the backward pass instead of keeping them."""
+    accumulate: Literal[1] = 1
+    """Always 1; recipes of earlier releases state it."""
+    checkpoint_activations: Literal[False] = False
+    """Always false; recipes of earlier releases state it."""
     compile: Literal["default", "reduce-overhead"] | None = None
     """Mode in which `torch.compile` compiles query and key encoder: a minute at the start, then faster steps.
     `reduce-overhead` also replays them as CUDA graphs, for networks whose kernels take a GPU less time than

@@ -28,7 +28,7 @@ from zoo.report.sample import SMALLEST, take_sample
 from zoo.report.style import FIGURES
 from zoo.report.subject import Subject, open_subjects, recipe_table
 from zoo.training import pick_device
-from zoo.training.progress import show_status
+from zoo.training.progress import say
 
 DIAGNOSED = RUNS / "diagnosed"
 """Where reports lie for which no other folder is given."""
@@ -90,7 +90,8 @@ def diagnose(
             own_root(data, *(parse(DataConfig, each.recipe.get("data"), each.name) for each in opened))
     folder = _folder(out, given)
     subjects = [_sampled(subject, data, sample, device) for subject in opened]
-    with replacing(folder) as staging, writing(f'report "{folder}"'), show_status("drawing"):
+    say("drawing")
+    with replacing(folder) as staging, writing(f'report "{folder}"'):
         left_out = {
             key: draw(key, subjects, *(staging / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")))
             for key in FIGURES

@@ -25,7 +25,7 @@ from zoo.release import Release
 from zoo.release import history as histories
 from zoo.report.sample import Sample
 from zoo.training import RunFolder
-from zoo.training.stages import class_rows_of, rows_of
+from zoo.training.stages import recorded
 
 Row = Mapping[str, Any]
 """Of metrics.jsonl or classes.jsonl."""
@@ -262,7 +262,7 @@ def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
 def _open(release: Release) -> Subject:
     run, history = RunFolder(release.path / "run"), release.history
     begun = (run.stages() or [run]) if is_file(run.recipe_file) else []
-    rows, class_rows = rows_of(begun), class_rows_of(begun)
+    rows, class_rows = recorded(begun)
     if not rows and history is not None:
         rows, class_rows = histories.rows_of(history), history["classes"]
     described, centers = release.config["zoo"]["dataset"], release.centers

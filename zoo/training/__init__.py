@@ -1,19 +1,10 @@
 """From a recipe to a trained objective: build, loop, and what a run keeps on disk."""
 
-from zoo.training.build import build_objective, learns_without_labels
-from zoo.training.loop import Trained, train
-from zoo.training.precision import cpu_threads, pick_device
-from zoo.training.run import RunFolder
-from zoo.training.stages import Stage, stages
-
-__all__ = [
-    "RunFolder",
-    "Stage",
-    "Trained",
-    "build_objective",
-    "cpu_threads",
-    "learns_without_labels",
-    "pick_device",
-    "stages",
-    "train",
-]
+from zoo.training.build import build_objective as build_objective
+from zoo.training.build import learns_without_labels as learns_without_labels
+from zoo.training.facts import Trained as Trained
+from zoo.training.loop import train as train
+from zoo.training.precision import cpu_threads as cpu_threads
+from zoo.training.precision import pick_device as pick_device
+from zoo.training.run import RunFolder as RunFolder
+from zoo.training.stages import stages as stages

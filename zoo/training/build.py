@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import timm
 import torch
 from torch import nn
 
 from zoo import backbones, hub
 from zoo.data import ImageDataset, TrainLoader
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
-from zoo.hub.names import TIMM
 from zoo.modules import Centers, Normalization, Teacher, has_batchnorm
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.ranks import ALONE, Ranks
@@ -26,21 +22,16 @@ from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
 from zoo.training.monitor import split_validation
 
-LOG = logging.getLogger("zoo.training")
-_FEW = 8  # images, of which BatchNorm's mean and variance are mostly chance
-
 
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     """Build the recipe's backbone, from random weights or a release, and the objective around it.
 
-    Class counts are those of the training part, without the validation images of early stopping. Initial
-    weights are a function of the recipe's seed alone, whatever the global generator holds.
-
-    Raises:
-        ZooError: for an architecture, its arguments, a start or a teacher that cannot be used, and for data
-            without the classes that the objective learns.
+    Class counts are without the validation images of early stopping. Initial weights are a function of the
+    recipe's seed alone. ZooError for an architecture, start, teacher or data that cannot be used.
     """
-    _check_arguments(recipe.backbone.arch, recipe.backbone.args)
+    if refused := sorted(NO_ARGUMENTS & recipe.backbone.args.keys()):
+        raise RecipeError(f"backbone.args: {', '.join(refused)} cannot be part of a release; expected init")
+    check_words({"model_args": recipe.backbone.args}, "backbone.args")
     if OBJECTIVES[recipe.objective.name].centers is not Objective.centers:
         _check_classes(recipe.objective.name, dataset)
     with torch.random.fork_rng(devices=[]):
@@ -48,8 +39,6 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         encoder, centers = _encoder(recipe, dataset)
         for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
             backbones.check_encoder(encoder, size)
-        if recipe.init is not None:
-            _freeze(encoder, recipe.init.freeze)
         training, _ = split_validation(dataset, recipe)
         candidates = None if training.candidates is None else torch.tensor(training.candidates)
         counts = torch.as_tensor(training.class_counts)
@@ -68,72 +57,42 @@ def learns_without_labels(recipe: Recipe) -> bool:
     return OBJECTIVES[recipe.objective.name].learns_without_labels(recipe.objective)
 
 
-def _check_arguments(arch: str, args: Mapping[str, Any]) -> None:
-    """Refuse what could not be released; writing the release would find out after the training."""
-    if refused := sorted(NO_ARGUMENTS & args.keys()):
-        start = f'. To start from timm\'s weights write init: {{release: "{TIMM}{arch}.TAG"}}'
-        raise RecipeError(
-            f"backbone.args: {', '.join(refused)} cannot be part of a release; expected arguments of {arch}"
-            + start * (args.get("pretrained") is True and timm.models.is_model_pretrained(arch))
-        )
-    check_words({"model_args": args}, "backbone.args")
-
-
 def _check_classes(objective: str, dataset: ImageDataset) -> None:
     """Make sure that there are images of at least two classes, of each one, and none without a class."""
-    names, counts = dataset.class_names, dataset.class_counts
-    unknown = int((dataset.labels < 0).sum())
-    lacking = tuple(name for name, count in zip(names, counts, strict=True) if count == 0)
-    if len(names) < 2:
-        found = f"found {len(names)} class ({few(names)}), expected at least 2"
-    elif unknown:
-        found = f"{unknown:,} of the {len(dataset):,} training images have no label (-1), expected a class"
-    elif lacking:
-        found = (
-            f"the training split has no image of {len(lacking)} of its {len(names)} classes ({few(lacking)})"
-        )
-    else:
-        return
-    raise DataError(f'data: {found}: objective "{objective}" learns every class')
+    names, unknown = dataset.class_names, int((dataset.labels < 0).sum())
+    lacking = tuple(name for name, count in zip(names, dataset.class_counts, strict=True) if count == 0)
+    if len(names) < 2 or unknown or lacking:
+        found = f"{len(names)} classes ({few(names)}), {unknown:,} images without a label"
+        found += f", no image of {few(lacking)}" if lacking else ""
+        raise DataError(f'data: found {found}; objective "{objective}" expects two or more, all with images')
 
 
 def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers | None]:
-    if recipe.init is None:
-        return backbones.create(recipe.backbone.arch, **recipe.backbone.args), None
+    init, arch, args = recipe.init, recipe.backbone.arch, recipe.backbone.args
+    if init is None:
+        return backbones.create(arch, **args), None
     try:
-        opened = hub.open(recipe.init.release)
+        opened = hub.open(init.release)
     except ReleaseError as error:
         raise TrainingError(f"init.release: {error}") from None
-    found = opened.config["architecture"]
-    if found != recipe.backbone.arch:
+    found, made_with = opened.config["architecture"], opened.config["model_args"]
+    if found != arch or any(args.get(key) != value for key, value in made_with.items()):
+        expected = f"backbone.arch {arch} with args {args}"
         raise TrainingError(
-            f'init.release: "{recipe.init.release}" is a {found}, but backbone.arch is {recipe.backbone.arch}'
+            f'init.release: "{init.release}" is {found} with {made_with}, expected {expected}'
         )
-    made_with, args = opened.config["model_args"], recipe.backbone.args
-    if any(args.get(key) != value for key, value in made_with.items()):
-        raise TrainingError(
-            f'init.release: "{recipe.init.release}" was made with backbone.args {made_with}, but the recipe '
-            f"has {args}; write the same"
-        )
-    if recipe.init.head == "centers" and opened.class_names != dataset.class_names:
-        raise TrainingError(
-            f'init.head: the centers of "{recipe.init.release}" are of other classes than the data '
-            f'({few(opened.class_names)}; {few(dataset.class_names)}); use "fresh"'
-        )
-    return opened.load(**args), opened.centers
-
-
-def _freeze(encoder: nn.Module, patterns: list[str]) -> None:
+    if init.head == "centers" and opened.class_names != dataset.class_names:
+        expected, found = few(dataset.class_names), few(opened.class_names)
+        raise TrainingError(f"init.head: found centers of {found}, expected those of the data, {expected}")
+    encoder = opened.load(**args)
     parameters = dict(encoder.named_parameters())
-    for pattern in patterns:
-        matching = fnmatch.filter(parameters, pattern)
-        if not matching:
-            raise TrainingError(
-                f'init.freeze: no parameter of the encoder matches "{pattern}".'
-                f"{did_you_mean(pattern, parameters)} It has e.g. {few(tuple(parameters))}"
-            )
+    for pattern in init.freeze:
+        if not (matching := fnmatch.filter(parameters, pattern)):
+            found = f'init.freeze: no parameter of the encoder matches "{pattern}"'
+            raise TrainingError(f"{found}.{did_you_mean(pattern, parameters)}")
         for name in matching:
             parameters[name].requires_grad_(False)
+    return encoder, opened.centers
 
 
 def teachers_of(recipe: Recipe) -> list[str]:
@@ -143,13 +102,9 @@ def teachers_of(recipe: Recipe) -> list[str]:
 
 
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
-    """Build the recipe's teachers, each a classifier of the data's classes in their order.
-
-    Raises:
-        TrainingError: naming the teacher that cannot be opened, is there twice, or cannot classify the data.
-    """
+    """Build the recipe's teachers, each a classifier of the data's classes in their order."""
     given = Normalization(tuple(recipe.data.mean), tuple(recipe.data.std))
-    teachers, found = list[Teacher](), dict[str, str]()
+    teachers = list[Teacher]()
     for name in teachers_of(recipe):
         try:
             opened = hub.open(name)
@@ -160,11 +115,7 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
         except ZooError as error:
             raise TrainingError(f'{TEACHERS}: "{name}": {error}') from None
         own = Normalization(tuple(opened.preprocess.mean), tuple(opened.preprocess.std))
-        sha256 = teacher_sha256(opened.config)
-        if sha256 in found:
-            raise TrainingError(f'{TEACHERS}: "{name}" is the same as "{found[sha256]}", expected each once')
-        found[sha256] = name
-        teachers.append(Teacher(encoder, centers, own=own, given=given, sha256=sha256))
+        teachers.append(Teacher(encoder, centers, own=own, given=given, sha256=teacher_sha256(opened.config)))
     return tuple(teachers)
 
 
@@ -173,17 +124,10 @@ def _of_classes(opened: Release, class_names: Sequence[str]) -> Centers:
     objective, method = (opened.recipe.get(key) or {} for key in ("objective", "method"))
     cosine = objective.get("head") == "cosine" or method.get("name") == "ldam_drw"  # see `Classify.centers`
     if cosine or (method.get("name") == "nearest_center" and method.get("similarity") != "logit"):
-        raise TrainingError(
-            "has centers of cosines or distances, which tell classes apart but not how probable they are, "
-            "expected centers that a softmax of linear logits has trained"
-        )
+        raise TrainingError("has centers of cosines or distances, expected centers of linear logits")
     place = {name: row for row, name in enumerate(centers.class_names)}
-    unknown = [name for name in class_names if name not in place]
-    if unknown:
-        raise TrainingError(
-            f"does not know {len(unknown)} of the data's {len(class_names)} classes ({few(unknown)}), "
-            f"expected all of them; it knows {few(centers.class_names)}"
-        )
+    if unknown := [name for name in class_names if name not in place]:
+        raise TrainingError(f"has classes {few(centers.class_names)}, expected also {few(unknown)}")
     rows = [place[name] for name in class_names]
     return Centers(centers.weight[rows], centers.bias[rows], centers.class_counts[rows])
 
@@ -192,44 +136,26 @@ def open_loader(
     dataset: ImageDataset, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
 ) -> TrainLoader:
     """Prepare the recipe's training batches, of which each rank has its rows."""
+    section = recipe.training
     return TrainLoader(
         dataset,
         recipe.views,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        batch_size=recipe.training.batch_size,
-        drop_last=recipe.training.drop_last,
-        seed=recipe.training.seed,
+        **{key: getattr(recipe.data, key) for key in ("mean", "std", "image_size")},
+        **{key: getattr(section, key) for key in ("batch_size", "drop_last", "seed", "sampling")},
         device=device,
-        image_size=recipe.data.image_size,
         rank=ranks.rank,
         world_size=ranks.size,
-        sampling=recipe.training.sampling,
     )
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse batches that the ranks do not divide or that leave BatchNorm a single image; warn of a few.
-
-    Raises:
-        RecipeError: naming the batch size.
-    """
+    """Refuse batches that the ranks do not divide or that leave BatchNorm a single image."""
     section = recipe.training
     last = 0 if section.drop_last else images % section.batch_size
-    sizes = {min(section.batch_size, images), last} - {0}
-    text = " and ".join(map(str, sorted(sizes, reverse=True)))
-    found = f"training.batch_size: found {section.batch_size}, so batches of {text} of the {images} images"
+    sizes = sorted({min(section.batch_size, images), last} - {0})
+    found = f"training.batch_size: found {section.batch_size}, so batches of {sizes} of the {images} images"
+    other = "or training.drop_last: true"
     if any(size % ranks.size for size in sizes):
-        raise RecipeError(
-            f"{found}, expected what the {ranks.size} ranks divide, or training.drop_last: true"
-        )
-    fewest = min(sizes) // ranks.size
-    if not has_batchnorm(objective) or fewest >= min(_FEW, section.batch_size // ranks.size):
-        return
-    if fewest == 1:
-        raise RecipeError(
-            f"{found}, expected at least two on each of {ranks.size} rank(s) for BatchNorm, or "
-            "training.drop_last: true"
-        )
-    if ranks.rank == 0:
-        LOG.warning("%s: to BatchNorm so few are mostly chance; see training.drop_last", found)
+        raise RecipeError(f"{found}, expected what the {ranks.size} ranks divide, {other}")
+    if min(sizes) == ranks.size and has_batchnorm(objective):
+        raise RecipeError(f"{found}, expected at least two on each rank for BatchNorm, {other}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Iterator
@@ -10,22 +11,18 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
 
 from zoo.errors import RanksLost, TrainingError, first_line
 from zoo.launch import launched, local_rank, rank
 from zoo.ranks import ALONE, Ranks
 
-TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"
-TIMEOUT = 600.0  # seconds; a step, its data included, takes less on every rank
-
-_LOST = re.compile(
-    r"connection (?:closed|reset|refused)|timed? ?out|broken pipe|socket|remote process|aborted|pair closure",
-    re.IGNORECASE,
-)
-"""How gloo and NCCL say that the others are gone: their errors are RuntimeErrors like any other."""
-
+TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, 600: a step, its data included, takes less
+# gloo and NCCL report lost ranks as RuntimeErrors like any other
+_LOST = re.compile(r"connection|timed? ?out|broken pipe|socket|remote process|aborted|pair closure", re.I)
 _store: Store | None = None
 _joined = 0
 
@@ -34,63 +31,55 @@ _joined = 0
 def join(device: str) -> Iterator[Ranks]:
     """Join the processes that torchrun has started, for as long as the block lasts.
 
-    Args:
-        device: "cpu" or "cuda", of the training; each process of a node takes the GPU of its number there.
-
-    Raises:
-        RanksLost: when another rank ended, or did not answer in time.
-        TrainingError: when the processes cannot meet, or are more than a node has GPUs.
+    On "cuda" each process of a node takes the GPU of its number there. TrainingError when they cannot meet,
+    RanksLost when another one ended, or did not answer in time.
     """
     if launched() == 1:
         yield ALONE
         return
-    if device == "cuda":
-        if (gpus := torch.cuda.device_count()) <= local_rank():
-            raise TrainingError(
-                f"torchrun --nproc-per-node: found more than {local_rank()} processes, expected at most "
-                f"{gpus}, the GPUs of the node"
-            )
-        torch.cuda.set_device(local_rank())
-    timeout = timedelta(seconds=float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT)))
+    seconds = float(os.environ.get(TIMEOUT_VARIABLE, "600"))
     try:
+        timeout = timedelta(seconds=seconds)
         _connect(device, timeout)
         ranks = Ranks(rank(), launched(), local_rank=local_rank(), device=device, timeout=timeout)
     except (RuntimeError, ValueError) as error:
-        raise TrainingError(f"the {launched()} ranks cannot meet: {_reason(error)}") from None
+        raise TrainingError(f"the {launched()} ranks cannot meet: {first_line(error)}") from None
     try:
         yield ranks
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
             raise
         raise RanksLost(
-            f"rank {ranks.rank} of {ranks.size} lost the others: one of them ended, and says why in its own "
-            f"output, or did not answer within {timeout.total_seconds():g} s ({TIMEOUT_VARIABLE}). The last "
-            f"checkpoint is kept: the same command with --resume goes on from it ({_reason(error)})"
+            f"rank {ranks.rank} of {ranks.size} lost the others ({first_line(error)}): one ended, or did not "
+            f"answer within {seconds:g} s ({TIMEOUT_VARIABLE}). --resume goes on from the last checkpoint"
         ) from None
     else:
         dist.destroy_process_group()
 
 
 def _connect(device: str, timeout: timedelta) -> None:
-    """Make the process group, under a prefix of its own in the launcher's store.
-
-    torchrun's restarts, and the next training of a script, go on with the same store, where they would find
-    the addresses of processes that are gone.
-    """
+    """Make the process group under a prefix of its own: the store has addresses of processes now gone."""
     global _store, _joined  # noqa: PLW0603  # a process meets the others in one store, as long as it lives
+    if device == "cuda":
+        torch.cuda.set_device(local_rank())
     if _store is None:
         _store, _, _ = next(rendezvous("env://", timeout=timeout))
         _store.set_timeout(timeout)
     _joined += 1
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
-        store=PrefixStore(f"zoo/{restart}/{_joined}", _store),
-        rank=rank(),
-        world_size=launched(),
-        timeout=timeout,
+    store = PrefixStore(f"zoo/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joined}", _store)
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank(), world_size=launched(), timeout=timeout)
+
+
+def data_parallel(module: nn.Module, device: torch.device) -> DistributedDataParallel:
+    """Wrap a module so that gradients are averaged over the ranks during the backward pass."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # renamed
+    return DistributedDataParallel(
+        module,
+        **{keep: False},  # type: ignore[arg-type]  # buffers are equal already
+        gradient_as_bucket_view=True,
+        # without, buckets are filled anew after the first step, so that a resumed run would add in
+        # another order than one that never stopped: a CPU's results are promised to be the same bits
+        find_unused_parameters=device.type == "cpu",
     )
-
-
-def _reason(error: Exception) -> str:
-    return first_line(error).partition(". This is typically")[0]  # without gloo's advice

@@ -1,93 +1,116 @@
-"""What a release records about how and where it was trained."""
+"""What a training leaves, and what a release records about how and where it was trained."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from zoo import hub
 from zoo.data import ImageDataset
+from zoo.data.batches import batches_per_epoch, images_seen
+from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.release.provenance import START, sha256_of
-from zoo.training.loop import Trained
+from zoo.training.checkpoint import Checkpoint
 from zoo.training.monitor import split_validation
 from zoo.training.precision import pick_device
-from zoo.training.stages import Stage
+from zoo.training.run import RunFolder
+
+
+class Trained(NamedTuple):
+    """A finished training, or how far one is; `objective` has the weights to release.
+
+    `images` counts repetitions, `seconds` no interruptions; `ended` is since 1970; `stopping` has facts about
+    early stopping; `epoch` is None at the end.
+    """
+
+    recipe: Recipe
+    run: RunFolder
+    objective: Objective
+    steps: int
+    images: int
+    seconds: float
+    ended: float
+    stopping: dict[str, Any] | None = None
+    epoch: float | None = None
+
+    def facts(self) -> dict[str, float]:
+        """Return its length; early stopping may have ended it."""
+        stopped = self.recipe.training.epochs if self.stopping is None else self.stopping["stopped_at_epoch"]
+        epochs = stopped if self.epoch is None else self.epoch
+        return {"epochs": epochs, "steps": self.steps, "seconds": round(self.seconds, 1)}
 
 
 def training_facts(
-    recipe: Recipe,
-    trained: Trained,
-    train_set: ImageDataset,
-    ranks: int = 1,
-    changes: Sequence[Mapping[str, Any]] = (),
-    stages: Sequence[Stage] = (),
+    recipe: Recipe, objective: Objective, stages: Sequence[Trained], train_set: ImageDataset, ranks: int = 1
 ) -> dict[str, Any]:
-    """Return the section `training` of metrics.json.
-
-    Args:
-        recipe: as it was in the end.
-        trained: the result of the loop.
-        train_set: the training images, with those that were held out for validation.
-        ranks: how many there were in the end.
-        changes: `RunFolder.changes()`.
-        stages: of the recipe's method, if it has one.
-    """
+    """Return the section `training` of metrics.json; `stages` are the trainings one after another, if any."""
     section, learned_from = recipe.training, split_validation(train_set, recipe)[0]
-    labels = torch.tensor(learned_from.labels, device=next(trained.objective.parameters()).device)
-    changed = "; ".join(
-        f"{row['key']} {row['from']} to {row['to']} after step {row['step']}"
-        for row in changes
-        if row["key"] not in ("description", "evaluation")
-    )
-    of_each = {
-        stage.name: {
-            "epochs": stage.epochs,
-            "steps": stage.trained.steps,
-            "seconds": round(stage.trained.seconds, 1),
-        }
-        for stage in stages
+    labels = torch.tensor(learned_from.labels, device=next(objective.parameters()).device)
+    seconds, images = sum(each.seconds for each in stages), sum(each.images for each in stages)
+    facts: dict[str, Any] = {
+        "steps": sum(each.steps for each in stages),
+        "epochs": sum(each.facts()["epochs"] for each in stages),
+        "images": images,
+        "seconds": round(seconds, 1),
+        "images_per_second": round(images / max(seconds, 1e-9), 1),
     }
-    snapshot = {"epoch": trained.epoch, "of_epochs": section.epochs}
+    if recipe.method is not None:
+        of_each = {each.recipe.name.partition(".")[2]: each.facts() for each in stages}
+        facts = {"method": recipe.method.name, "stages": of_each, **facts}
+    if section.ema:
+        facts["moving_average"] = section.ema.model_dump()
+    if stopped := [each.stopping for each in stages if each.stopping]:
+        facts["early_stopping"] = stopped[0]
+    if stages and stages[-1].epoch is not None:
+        facts["snapshot"] = {"epoch": stages[-1].epoch, "of_epochs": section.epochs}
+    ended = max((each.ended for each in stages), default=time.time())
+    began = {}
+    if recipe.init is not None:  # the name may come to mean other weights
+        began["init_weights_sha256"] = sha256_of(START, hub.open(recipe.init.release).config)
     return {
-        **({} if recipe.method is None else {"method": recipe.method.name, "stages": of_each}),
-        "steps": trained.steps,
-        "epochs": sum(stage.epochs for stage in stages),
-        "images": trained.images,
-        "seconds": round(trained.seconds, 1),
-        "images_per_second": round(trained.images / max(trained.seconds, 1e-9), 1),
-        **({"changed_on_resume": changed} if changed else {}),
-        **({"moving_average": section.ema.model_dump()} if section.ema else {}),
-        **({"early_stopping": trained.stopping} if trained.stopping else {}),
-        **({} if trained.epoch is None else {"snapshot": snapshot}),
-        **trained.objective.facts(labels),
+        **facts,
+        **objective.facts(labels),
         "hardware": hardware(pick_device(section.device), ranks),
         "ranks": ranks,
         "precision": section.precision,
-        **start_facts(recipe),
+        **began,
         "seed": section.seed,
-        "date": datetime.fromtimestamp(trained.ended, UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
+        "date": datetime.fromtimestamp(ended, UTC).isoformat(timespec="seconds"),
+        "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
     }
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the libraries that a figure may depend on."""
-    return {name: version(name) for name in ("torch", "timm", "torchvision")}
-
-
-def start_facts(recipe: Recipe) -> dict[str, str]:
-    """Return the hash of the weights that training started from: their name may come to mean others."""
-    if recipe.init is None:
-        return {}
-    return {"init_weights_sha256": sha256_of(START, hub.open(recipe.init.release).config)}
+def trained_at(
+    at: Checkpoint, recipe: Recipe, run: RunFolder, objective: Objective, data: ImageDataset, best: Any
+) -> Trained:
+    """Return what a training leaves that ends `at` a checkpoint, with `Monitor.best` of early stopping."""
+    section, (training, validation) = recipe.training, split_validation(data, recipe)
+    of, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
+    step, per_epoch = at.step, batches_per_epoch(*of, **length)
+    images, stopping, early = images_seen(step, *of, **length), None, section.early_stopping
+    if best is not None and early is not None:
+        objective.load_state_dict(best["weights"], strict=False)
+        stopping = {
+            "validation_fraction": early.validation_fraction,
+            "validation_images": len(validation or ()),
+            "metric": early.metric,
+            "best_value": round(best["value"], 4) if math.isfinite(best["value"]) else None,
+            "best_epoch": best["step"] // per_epoch,
+            "stopped_at_epoch": step // per_epoch,
+            "chosen_on": "the validation part, put aside from the training images",
+        }
+    return Trained(recipe, run, objective, step, images, at.seconds, at.written, stopping)
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:
@@ -96,14 +119,7 @@ def hardware(device: torch.device, ranks: int = 1) -> str:
         return f"{ranks} ranks, each {hardware(device)}"
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    cores = min(torch.get_num_threads(), os.cpu_count() or 1)
-    return f"{cores} CPU core{'s' if cores > 1 else ''} ({_processor()})"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    cores, cpuinfo = min(torch.get_num_threads(), os.cpu_count() or 1), Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    name = found[1].strip() if found else platform.processor() or platform.machine()
+    return f"{cores} CPU core{'s' if cores > 1 else ''} ({name})"

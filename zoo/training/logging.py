@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import math
 import os
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.errors import TrainingError, ZooWarning, first_line
+from zoo.errors import ZooWarning, first_line
 from zoo.objectives import Output
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
@@ -23,29 +21,14 @@ from zoo.recipe import Recipe
 Row = dict[str, float]
 
 
-class _Pending(NamedTuple):
-    """A row whose means are on their way to the host."""
-
-    facts: Row
-    first_step: float
-    names: tuple[str, ...]
-    means: Tensor
-    arrived: torch.cuda.Event | None
-
-
 class Metrics:
-    """Collects each step's detached scalars and averages them over intervals and ranks, without waiting.
-
-    Args:
-        ranks: all close their intervals after the same steps.
-    """
+    """Collects each step's detached scalars and averages them over intervals and ranks, without waiting."""
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
-        self._ranks = ranks
-        self._steps: list[dict[str, Tensor]] = []
-        self._images = 0
+        self._ranks, self._steps, self._images = ranks, list[dict[str, Tensor]](), 0
         self._began = time.monotonic()
-        self._pending: list[_Pending] = []
+        # rows whose means are on their way to the host: facts, names, means, when they have arrived
+        self._pending: list[tuple[Row, list[str], Tensor, torch.cuda.Event | None]] = []
 
     def add(self, output: Output, images: int) -> None:
         """Take in one step's loss and metrics, means over this rank's rows of its `images`."""
@@ -61,166 +44,102 @@ class Metrics:
         if not self._steps:
             return
         now = time.monotonic()
-        first = facts["step"] - len(self._steps) + 1
         row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
-        names = tuple(sorted({name for step in self._steps for name in step} - {"loss"}))
+        names = sorted({name for step in self._steps for name in step} - {"loss"})
         nothing = torch.full_like(self._steps[0]["loss"], torch.nan, dtype=torch.float32)
         # a row of the table for each step: few operations, however many metrics there are
-        table = torch.stack(
-            [
-                torch.stack([nothing, *(step.get(name, nothing).float() for name in names)])
-                for step in self._steps
-            ]
-        )
+        columns = [[step.get(name, nothing).float() for name in names] for step in self._steps]
+        table = torch.stack([torch.stack([nothing, *values]) for values in columns])[:, 1:]
         losses = torch.stack([step["loss"] for step in self._steps]).float()
-        self._steps, self._images, self._began = [], 0, now
-        both = torch.cat([losses, table.nansum(dim=0)[1:], (~table.isnan()).float().sum(dim=0)[1:]])
+        both = torch.cat([losses, table.nansum(dim=0), (~table.isnan()).float().sum(dim=0)])
         self._ranks.average_([both])
         losses, sums, counts = torch.split(both, [len(losses), len(names), len(names)])
-        finite = losses.isfinite().cumprod(dim=0).sum()  # steps before the first loss that is not
-        means = torch.cat([torch.stack([losses.mean(), finite.float()]), sums / counts])
-        arrived = None
+        means, arrived = torch.cat([losses.mean()[None], sums / counts]), None
         if means.device.type == "cuda":
             means = torch.empty_like(means, device="cpu", pin_memory=True).copy_(means, non_blocking=True)
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-        self._pending.append(_Pending(row, first, ("loss", *names), means, arrived))
+        self._pending.append((row, ["loss", *names], means, arrived))
+        self._steps, self._images, self._began = [], 0, now
 
     def rows(self, *, wait: bool) -> list[Row]:
-        """Return the rows that have arrived since the last call, oldest first; with `wait`, all.
-
-        One whose loss is not finite also has `first_bad_step`.
-        """
+        """Return the rows that have arrived since the last call, oldest first; with `wait`, all."""
         rows = []
         while self._pending:
-            facts, first, names, means, arrived = self._pending[0]
+            facts, names, means, arrived = self._pending[0]
             if arrived is not None and not arrived.query():  # type: ignore[no-untyped-call]
                 if not wait:
                     break
                 arrived.synchronize()
             del self._pending[0]
-            loss, finite, *others = means.tolist()
-            row = {**facts, **dict(zip(names, [loss, *others], strict=True))}
-            if not math.isfinite(loss):
-                row["first_bad_step"] = first + finite
-            rows.append(row)
+            rows.append({**facts, **dict(zip(names, means.tolist(), strict=True))})
         return rows
 
 
 PROJECT = "contrastive-zoo"
-"""Where the runs are, unless WANDB_PROJECT or TRACKIO_PROJECT says otherwise."""
+# of a tracker: a function that logs values of a step, and one that ends it for now
+Run = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
 
 
-class Tracker(NamedTuple):
-    """A run that a tracker shows: `log(step, values)` adds to it, `close()` ends it for now."""
+def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int) -> Run:
+    """Open a run of tensorboard, wandb or trackio, or go on with the one of the same id after `step`."""
+    config = recipe.model_dump(mode="json")
+    if name == "tensorboard":
+        from torch.utils.tensorboard import SummaryWriter
 
-    log: Callable[[int, Mapping[str, float]], object]
-    close: Callable[[], object]
+        writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+        return lambda at, values: [writer.add_scalar(key, values[key], at) for key in values], writer.close
+    if name == "wandb":
+        import wandb
 
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=os.environ.get("WANDB_NAME", recipe.name),
+            id=run_id,
+            dir=os.environ.get("WANDB_DIR", str(folder)),
+            config=config,
+            allow_val_change=True,  # hardware may change when it goes on
+            resume="allow",
+            reinit="create_new",  # beside a run of the program that calls zoo
+        )
+    else:
+        import trackio
 
-def _tensorboard(recipe: Recipe, folder: Path, run_id: str, step: int) -> Tracker:
-    """Write event files into `run/tensorboard`; readers forget rows that come again."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
-
-    def log(step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            writer.add_scalar(name, value, step)
-
-    return Tracker(log, writer.close)
-
-
-def _wandb(recipe: Recipe, folder: Path, run_id: str, step: int) -> Tracker:
-    """Open a run of Weights & Biases, found again by its id; WANDB_MODE=offline keeps it here."""
-    import wandb
-
-    run = wandb.init(
-        project=os.environ.get("WANDB_PROJECT", PROJECT),
-        name=os.environ.get("WANDB_NAME", recipe.name),
-        id=run_id,
-        dir=os.environ.get("WANDB_DIR", str(folder)),
-        config=recipe.model_dump(mode="json"),
-        allow_val_change=True,  # how it is computed may change when it goes on
-        resume="allow",
-        reinit="create_new",  # beside a run of the program that calls zoo
-    )
-    return Tracker(lambda step, values: run.log(dict(values), step=step), run.finish)
-
-
-def _trackio(recipe: Recipe, folder: Path, run_id: str, step: int) -> Tracker:
-    """Open a run of Trackio, found again by its name."""
-    import trackio
-
-    run = trackio.init(
-        project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-        name=f"{recipe.name}-{run_id}",
-        config=recipe.model_dump(mode="json"),
-        resume="allow",
-        embed=False,
-    )
-    return Tracker(lambda step, values: run.log(dict(values), step=step), run.finish)
-
-
-TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
-"""By the name in the recipe, which is that of the package."""
-
-
-def require_trackers(recipe: Recipe) -> None:
-    """Make sure that the packages of the recipe's trackers are installed.
-
-    Raises:
-        TrainingError: naming the package.
-    """
-    for name in recipe.training.trackers:
-        if importlib.util.find_spec(name) is None:
-            raise TrainingError(
-                f'training.trackers: "{name}" needs the package {name}. Expected pip install {name}, or '
-                "training.trackers without it; metrics.jsonl is written in any case"
-            )
+        project, name = os.environ.get("TRACKIO_PROJECT", PROJECT), f"{recipe.name}-{run_id}"
+        run = trackio.init(project, name=name, config=config, resume="allow", embed=False)
+    return lambda at, values: run.log(dict(values), step=at), run.finish
 
 
 class Trackers:
-    """The trackers of one run; one that fails is warned of and left out, and training goes on.
-
-    Args:
-        recipe: names the trackers.
-        folder: of the run; `tracker_id` in it lets a resumed run be found again.
-        step: the run goes on after it.
-    """
+    """The trackers of one run, found again by `tracker_id`; one that fails is warned of and left out."""
 
     def __init__(self, recipe: Recipe, folder: Path, step: int) -> None:
-        self._open: dict[str, Tracker] = {}
+        self._open = dict[str, Run]()
         id_file = folder / "tracker_id"
         if recipe.training.trackers and not id_file.is_file():
             id_file.write_text(uuid.uuid4().hex[:8])
         for name in recipe.training.trackers:
-            try:
-                self._open[name] = TRACKERS[name](recipe, folder, id_file.read_text().strip(), step)
-            except Exception as error:  # whatever another library raises
-                self._leave_out(name, error)
+            with self._left_out_on_error(name):
+                self._open[name] = open_tracker(name, recipe, folder, id_file.read_text(), step)
 
     def log(self, row: Mapping[str, float | None]) -> None:
         """Send a row of metrics.jsonl, without `step` and what is not known."""
         values = {name: value for name, value in row.items() if value is not None and name != "step"}
-        self._call("log", int(row["step"] or 0), values)
+        for name, (log, _) in [*self._open.items()]:
+            with self._left_out_on_error(name):
+                log(int(row["step"] or 0), values)
 
     def close(self) -> None:
         """End for now; the runs may go on later."""
-        self._call("close")
+        for name, (_, close) in [*self._open.items()]:
+            with self._left_out_on_error(name):
+                close()
 
-    def _call(self, method: str, *arguments: Any) -> None:
-        for name, tracker in [*self._open.items()]:
-            try:
-                getattr(tracker, method)(*arguments)
-            except Exception as error:
-                self._leave_out(name, error)
-
-    def _leave_out(self, name: str, error: Exception) -> None:
-        self._open.pop(name, None)
-        warnings.warn(
-            f"training.trackers: {name} has failed and gets nothing more: {first_line(error)[:300]}. The "
-            "training goes on; metrics.jsonl has every row",
-            ZooWarning,
-            stacklevel=2,
-        )
+    @contextmanager
+    def _left_out_on_error(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever another library raises
+            self._open.pop(name, None)
+            message = f"training.trackers: {name} failed and is left out: {first_line(error)[:300]}"
+            warnings.warn(message, ZooWarning, stacklevel=3)

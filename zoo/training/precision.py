@@ -1,35 +1,29 @@
-"""Where and in which precision a step computes: device, threads, autocast, compilation, recomputation."""
+"""Where and in which precision a step computes: device, threads, autocast, compilation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, get_args
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.backends import cuda
 
-from zoo.errors import RecipeError, TrainingError, did_you_mean
+from zoo.errors import RecipeError, did_you_mean
 from zoo.modules import MomentumEncoder, Teacher
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.recipe.sections import ON_GPU_ALONE, TrainingSection
+from zoo.recipe.sections import TrainingSection
 
+cudnn: Any = torch.backends.cudnn
 DEVICES: tuple[str, ...] = get_args(TrainingSection.model_fields["device"].annotation)
-_AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def pick_device(wanted: str, where: str = "training.device") -> torch.device:
-    """Return the device of a word: "auto", "cpu" or "cuda".
-
-    Raises:
-        RecipeError: beginning with `where`, for any other word, or if a GPU is asked for and there is none.
-    """
+    """Return the device of a word: "auto", "cpu" or "cuda". RecipeError at `where` if it cannot be had."""
     if wanted not in DEVICES:
         hint = did_you_mean(wanted, DEVICES)
-        if str(wanted).startswith("cuda:"):
-            hint = " CUDA_VISIBLE_DEVICES chooses among several GPUs"
         raise RecipeError(f'{where}: found "{wanted}", expected one of {", ".join(DEVICES)}.{hint}')
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
@@ -54,17 +48,11 @@ def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
     objective.to(device).to(memory_format=layout).train()
 
 
-def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """Return the type of `training.precision` for matrix products; None: that of their inputs.
-
-    Raises:
-        RecipeError: for a precision that the device does not have.
-    """
-    if precision in ON_GPU_ALONE and device.type == "cpu":
-        raise RecipeError(
-            f'training.precision: "{precision}" needs a GPU, and torch sees none; use "fp32" or "bf16"'
-        )
-    return _AUTOCAST[precision]
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Return the context in which a forward pass has `training.precision`; RecipeError for tf32 on a CPU."""
+    if precision == "tf32" and device.type == "cpu":
+        raise RecipeError('training.precision: "tf32" needs a GPU; use "fp32" or "bf16"')
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 def encoders(objective: Objective) -> list[nn.Module]:
@@ -78,90 +66,46 @@ def encoders(objective: Objective) -> list[nn.Module]:
 def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
     """Run the encoders through `torch.compile` in this mode inside the block; None compiles nothing.
 
-    Raises:
-        TrainingError: if the compiler fails, or there is none.
+    Only `forward` is compiled, so that hooks of an observed step see the features as ever.
     """
     modules = encoders(objective) if mode is not None else []
     for module in modules:
-        module.compile(dynamic=False, mode=mode)
+        vars(module)["forward"] = torch.compile(module.forward, dynamic=False, mode=mode)
     try:
         yield
-    except Exception as error:
-        if modules and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            reason = " ".join(str(error).split())[:200]
-            raise TrainingError(f"training.compile: torch.compile failed ({reason}); set null") from error
-        raise
     finally:
         for module in modules:
-            module._compiled_call_impl = None  # evaluation would compile it anew, for a single pass
-
-
-def checkpoint_activations(encoder: nn.Module, arch: str) -> None:
-    """Let `encoder` compute its activations again in the backward pass.
-
-    Raises:
-        RecipeError: if the architecture cannot.
-    """
-    switch = getattr(encoder, "set_grad_checkpointing", None)
-    try:
-        assert switch is not None
-        switch(True)
-    except AssertionError:  # timm's own refusal
-        raise RecipeError(
-            f"training.checkpoint_activations: {arch} cannot compute its activations again; set false"
-        ) from None
-
-
-@contextmanager
-def frozen_statistics(module: nn.Module | None) -> Iterator[None]:
-    """Leave BatchNorm's running statistics of `module` unchanged inside the block.
-
-    For the backward pass of checkpointed activations: its second forward would move them a second time.
-    """
-    norms = [] if module is None else [child for child in module.modules() if isinstance(child, _BatchNorm)]
-    kept = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
-    for norm in norms:
-        norm.momentum, norm.num_batches_tracked = 0.0, None  # the same operations, without effect
-    try:
-        yield
-    finally:
-        for norm, (momentum, count) in zip(norms, kept, strict=True):
-            norm.momentum, norm.num_batches_tracked = momentum, count
+            del vars(module)["forward"]
 
 
 @contextmanager
 def float32_products(*, tf32_convolutions: bool = False) -> Iterator[None]:
     """Multiply float32 as float32 inside the block, on a GPU too, whatever was set around it.
 
-    Args:
-        tf32_convolutions: let convolutions round their inputs to TensorFloat-32.
+    `tf32_convolutions` lets convolutions round their inputs to TensorFloat-32, which is torch's default.
     """
     # torch has an older and a newer setting; both are set, since libraries read either
-    cudnn: Any = torch.backends.cudnn
-    places: list[Any] = [cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul]
-    older, before = cudnn.allow_tf32, [place.fp32_precision for place in places]
     rounding = "tf32" if tf32_convolutions else "ieee"
-    cudnn.allow_tf32 = tf32_convolutions
-    for place, value in zip(places, (rounding, rounding, "ieee"), strict=True):
-        place.fp32_precision = value
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(_set(cudnn, "allow_tf32", tf32_convolutions))
+        for owner, value in ((cudnn.conv, rounding), (cudnn.rnn, rounding), (cuda.matmul, "ieee")):
+            stack.enter_context(_set(owner, "fp32_precision", value))
         yield
-    finally:
-        cudnn.allow_tf32 = older
-        for place, value in zip(places, before, strict=True):
-            place.fp32_precision = value
 
 
 @contextmanager
 def fastest_kernels(device: torch.device, precision: str) -> Iterator[None]:
-    """Let cuDNN time its kernels on each new shape and keep the fastest; TF32 only where `precision` is that.
+    """Let cuDNN keep the fastest of its kernels for each shape; TF32 only where `precision` is that."""
+    tf32 = precision == "tf32"
+    with _set(cudnn, "benchmark", device.type == "cuda"), float32_products(tf32_convolutions=tf32):
+        yield
 
-    torch lets convolutions use TF32 by default: a record that says fp32 would not be true.
-    """
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = device.type == "cuda"
+
+@contextmanager
+def _set(owner: Any, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
-        with float32_products(tf32_convolutions=precision == "tf32"):
-            yield
+        yield
     finally:
-        torch.backends.cudnn.benchmark = before
+        setattr(owner, name, before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from itertools import islice
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -19,25 +18,17 @@ from zoo.training.step import Stepper
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler prints its own diagnostics
 
 WARM_UP, STEPS = 5, 10
-PARTS = ("input", "forward", "backward", "optimizer", "update", "ema")
-"""Of a step, in their order; all but the first are marked in `zoo.training.step`."""
+PARTS = ("input", "forward", "backward", "optimizer", "update", "ema")  # as `zoo.training.step` marks them
 
 
 def step_times(recipe: Recipe, dataset: ImageDataset) -> dict[str, float]:
     """Return the seconds of each part of a step, with `step`, that of a whole one; trains nothing.
 
     On a GPU a part's seconds are those of its kernels, of the input those of the host.
-
-    Args:
-        recipe: without a method; the first steps of a stream of its batches are measured.
-        dataset: its training images.
-
-    Raises:
-        ZooError: as `train`.
     """
     section, training = recipe.training, split_validation(dataset, recipe)[0]
-    device = pick_device(section.device)
-    gpu, objective = device.type == "cuda", build_objective(recipe, dataset)
+    device, objective = pick_device(section.device), build_objective(recipe, dataset)
+    gpu = device.type == "cuda"
     place(objective, recipe, device)
     require_batches(objective, len(training), recipe)
     loader = open_loader(training, recipe, device)
@@ -49,14 +40,14 @@ def step_times(recipe: Recipe, dataset: ImageDataset) -> dict[str, float]:
         torch.random.fork_rng(devices=[device] if gpu else []),
     ):
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device)
-        batches = enumerate(loader.stream(0, WARM_UP + STEPS))
-        for step, batch in islice(batches, WARM_UP):  # compilation is in these
-            stepper(step, batch)
+        batches = iter(loader.stream(0, WARM_UP + STEPS))
+        for step in range(WARM_UP):  # compilation is in these
+            stepper(step, next(batches))
         began = time.perf_counter()
         with profile(activities=activities) as found:
-            for _ in range(STEPS):
+            for step in range(WARM_UP, WARM_UP + STEPS):
                 with record_function("input"):
-                    step, batch = next(batches)
+                    batch = next(batches)
                 stepper(step, batch)
             if gpu:
                 torch.cuda.synchronize(device)

@@ -6,102 +6,68 @@ import json
 import math
 import os
 import socket
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from zoo import locks
 from zoo.catalog import recipe_text
+from zoo.config import leaves
 from zoo.data import ImageDataset
-from zoo.errors import InUse, TrainingError, ZooWarning
+from zoo.errors import InUse, TrainingError
 from zoo.files import is_file, read_object, sync, temporary_files, write_text, writing
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.training import checkpoint as checkpoints
-from zoo.training.checkpoint import Checkpoint, step_of
+from zoo.training.checkpoint import Checkpoint
 from zoo.training.logging import Trackers
 
-LOCK_SECONDS = 10.0
-"""How long a lock is waited for: data workers of a killed process hold it until they notice."""
-CHANGEABLE = COMPUTATION - {"training.channels_last"}
-"""Keys of the recipe that may change while a run goes on. Not the memory layout: optimizer state is saved in
-it, and fused kernels read state and parameter in the order of memory."""
+LOCK_SECONDS = 10.0  # data workers of a killed process hold a lock until they notice
+# keys that may change when a run goes on; optimizer state is saved in the memory layout of channels_last
+CHANGEABLE = COMPUTATION - {"training.precision", "training.channels_last"}
 
 
-class Change(NamedTuple):
-    """A key of the recipe that has another value from some step on."""
-
-    key: str
-    before: Any
-    now: Any
-
-
-def differences(earlier: Any, now: Any, path: str = "") -> list[Change]:
-    """List the keys in which two plain recipes differ."""
-    if not (isinstance(earlier, dict) and isinstance(now, dict)):
-        return [] if earlier == now else [Change(path, earlier, now)]
-    return [
-        change
-        for key in {**earlier, **now}
-        for change in differences(earlier.get(key), now.get(key), f"{path}.{key}" if path else key)
-    ]
-
-
-def allowed_changes(earlier: Recipe, now: Recipe, folder: str) -> list[Change]:
-    """Return the differences of two recipes of one run, which are in how it is computed.
-
-    One of them is not quite so: with another `training.accumulate`, BatchNorm and losses that contrast within
-    the batch see larger or smaller parts of it. It lets a run that is out of memory go on.
-
-    Raises:
-        TrainingError: naming each difference with which it would be another training.
-    """
-    changes = differences(earlier.model_dump(mode="json"), now.model_dump(mode="json"))
-    if others := [change for change in changes if change.key not in CHANGEABLE]:
-        raise TrainingError(
-            f'"{folder}" holds a run of another recipe, which cannot be continued with this one: '
-            + "; ".join(f"{key} was {before!r}, is {now!r}" for key, before, now in others)
-            + ". With --resume only how it is computed may change (e.g. training.accumulate or precision); "
-            "choose another --out"
-        )
-    return changes
+def check_same_run(earlier: Recipe, now: Recipe, folder: Path) -> None:
+    """Refuse, naming each key, recipes that differ in more than hardware and what the training ignores."""
+    changes = _differences(earlier.model_dump(mode="json"), now)
+    if others := [f"{k} was {was!r}, is {new!r}" for k, (was, new) in changes.items() if k not in CHANGEABLE]:
+        raise TrainingError(f'"{folder}" holds a run of another recipe: {"; ".join(others)}')
 
 
 def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
     """Whether a plain recipe and `now` differ at most in their descriptions."""
-    return all(change.key == "description" for change in differences(earlier, now.model_dump(mode="json")))
+    return not _differences(earlier, now).keys() - {"description"}
+
+
+def _differences(earlier: dict[str, Any], now: Recipe) -> dict[str, tuple[Any, Any]]:
+    before, after = dict(leaves(earlier)), dict(leaves(now.model_dump(mode="json")))
+    pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 class RunFolder:
-    """`<out>/run`: `recipe.yaml`, `data.json`, `changes.jsonl`, `checkpoints/`, and what was recorded.
+    """`<out>/run`: `recipe.yaml`, `data.json`, `checkpoints/`, and what was recorded.
 
-    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class. Of a
-    recipe with a method the trainings have such folders of their own inside: `stage-1`, `stage-2`.
-
-    Whatever cannot be written or continued is a TrainingError; what is on disk then stays as it was.
-
-    Args:
-        path: the folder; created when it is locked.
+    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class. A
+    method's trainings have such folders inside, `stage-1` and `stage-2`. What cannot be written or continued
+    is a TrainingError.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.metrics_file = path / "metrics.jsonl"
-        self.classes_file = path / "classes.jsonl"
-        self.recipe_file = path / "recipe.yaml"
-        self.changes_file = path / "changes.jsonl"
-        self.data_file = path / "data.json"
-        self._saved = path / "checkpoints"
-        self._locked = False
+        self.path, self.recipe_file, self.data_file = path, path / "recipe.yaml", path / "data.json"
+        self.metrics_file, self.classes_file = path / "metrics.jsonl", path / "classes.jsonl"
+        self._saved, self._holder = path / "checkpoints", path / ".holder"
+        self._lock = FileLock(path / ".lock")
         self._trackers: Trackers | None = None
+        self._writing = partial(writing, f'run folder "{path}"', TrainingError)
 
     def is_one(self) -> bool:
         """Whether a run has been here: its recipe, and something of its training."""
-        left = (self._saved, self.metrics_file, self.stage(1).recipe_file)
+        left = (self._saved, self.metrics_file, self.path / "stage-1")
         return is_file(self.recipe_file) and any(path.exists() for path in left)
 
     def stage(self, number: int) -> RunFolder:
@@ -114,131 +80,66 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process, and every other `RunFolder` of this one, out of the folder.
-
-        Within the block it may be entered again. Of several ranks only the first may.
-
-        Raises:
-            InUse: naming process and host, if the folder is in use.
-        """
-        if self._locked:
-            yield
-            return
-        lock, holder = FileLock(self.path / ".lock"), self.path / ".holder.json"
+        """Keep every other process, and every other `RunFolder` of this one, out; it may be entered again."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             try:
-                locks.acquire(lock, timeout=LOCK_SECONDS)
+                locks.acquire(self._lock, timeout=LOCK_SECONDS)
             except Timeout:
-                found = read_object(holder)
-                raise InUse(
-                    f'run folder "{self.path}" is in use by process {found.get("pid")} on '
-                    f"{found.get('host')}; wait for it or stop it, or choose another --out"
-                ) from None
-            write_text(holder, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
-        self._locked = True
+                by = self._holder.read_text() if self._holder.exists() else "another process"
+                raise InUse(f'run folder "{self.path}" is in use by {by}; choose another --out') from None
+            self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         try:
             yield
         finally:
-            self._locked = False
             if self._trackers is not None:
                 self._trackers.close()
-            lock.release()
+                self._trackers = None
+            self._lock.release()
+
+    def claim(self, recipe: Recipe, *, resume: bool) -> None:
+        """Write the run's recipe; refuse a folder with a run where `resume` is off, or with another run."""
+        if self.recipe_file.exists():
+            if not resume:
+                raise TrainingError(f'"{self.path}" holds a run already; use --resume or another --out')
+            earlier = Recipe.from_yaml(recipe_text(self.recipe_file), str(self.recipe_file))
+            check_same_run(earlier, recipe, self.path)
+        with self._writing():
+            write_text(self.recipe_file, recipe.to_yaml())
 
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
-        """Claim the folder for `recipe`; return the checkpoint to go on from, or None to begin.
-
-        A recipe that differs in how it is computed is taken over, and the change recorded.
-
-        Raises:
-            TrainingError: also if the folder holds a run and `resume` is off, or a run of another recipe; if
-                it has checkpoints and none is readable.
-        """
-        changes = self._changes(recipe, resume=resume)
+        """Claim the folder; return the checkpoint to go on from, if any; rows of later steps come again."""
+        self.claim(recipe, resume=resume)
         with self._writing():
             self._saved.mkdir(parents=True, exist_ok=True)
             for file in [*temporary_files(self.path), *temporary_files(self._saved)]:
                 file.unlink()  # a killed process left it half written
             found = self.load()
             step = found.step if found else 0
-            # a run that has fallen back to an earlier checkpoint comes by the later changes again
-            rows = [{**row, "step": min(step, row["step"])} for row in self.changes()]
-            for key, before, now in changes:
-                warnings.warn(
-                    f"from step {step} on: {key} was {before!r}, is {now!r}", ZooWarning, stacklevel=2
-                )
-                rows.append({"step": step, "key": key, "from": before, "to": now})
-            if rows:
-                _write_rows(self.changes_file, [row for i, row in enumerate(rows) if row not in rows[:i]])
-            write_text(self.recipe_file, recipe.to_yaml())
             for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
-                _write_rows(file, [row for row in _rows(file) if row["step"] <= step])
+                kept = [row for row in _read_rows(file) if row["step"] <= step]
+                write_text(file, "".join(json.dumps(row) + "\n" for row in kept))
             self._trackers = Trackers(recipe, self.path, step)
         return found
 
-    def claim(self, recipe: Recipe, *, resume: bool) -> None:
-        """Claim the folder for a recipe with a method, whose trainings lie in folders inside; see `start`."""
-        self._changes(recipe, resume=resume)
-        with self._writing():
-            write_text(self.recipe_file, recipe.to_yaml())
-
-    def _changes(self, recipe: Recipe, *, resume: bool) -> list[Change]:
-        """Return in what `recipe` differs from that of the run in the folder, if there is one."""
-        if not self.recipe_file.exists():
-            return []
-        if not resume:
-            raise TrainingError(
-                f'"{self.path}" holds a run already; continue it with --resume, or choose another --out'
-            )
-        earlier = Recipe.from_yaml(recipe_text(self.recipe_file), str(self.recipe_file))
-        return allowed_changes(earlier, recipe, str(self.path))
-
-    def changes(self) -> list[dict[str, Any]]:
-        """Return what was changed in the recipe while the run went on: rows of step, key, from and to."""
-        return _rows(self.changes_file)
-
     def check_images(self, dataset: ImageDataset, *, record: bool = False) -> None:
-        """Make sure that images are those that a run began on; `record` which, for the next time.
-
-        Raises:
-            TrainingError: if the run began on others.
-        """
+        """Make sure that images are those that a run began on; `record` which, for the next time."""
         facts, begun = dataset.describe(), read_object(self.data_file)
         found = {key: facts[key] for key in ("num_images", "sha256")}
         if begun.get("sha256") not in (None, found["sha256"]):
-            then, now = (
-                f"{each['num_images']} images (sha256 {each['sha256'][:12]}...)" for each in (begun, found)
-            )
-            raise TrainingError(
-                f'"{self.path}" holds a run on {then}, which cannot be continued on {now}: names, labels or '
-                "order differ. Give it the data it began with, or choose another --out"
-            )
+            then, now = (f"{d['num_images']} images (sha256 {d['sha256'][:12]}...)" for d in (begun, found))
+            raise TrainingError(f'"{self.path}" holds a run on {then}, found {now}; expected the same data')
         if record:
             with self._writing():
                 write_text(self.data_file, json.dumps(found) + "\n", parents=False)
 
-    def checkpoints(self) -> list[Path]:
-        """Return the checkpoint files, newest first."""
-        found = [file for file in self._saved.glob("step-*.pt") if step_of(file) is not None]
-        return sorted(found, key=lambda file: step_of(file) or 0, reverse=True)
+    def checkpoints(self) -> dict[int, Path]:
+        """Return the checkpoint files by their steps, newest first."""
+        return checkpoints.list_checkpoints(self._saved)
 
     def load(self, step: int | None = None) -> Checkpoint | None:
-        """Read the newest good checkpoint, or that of `step`; a damaged newest is passed over with a warning.
-
-        Raises:
-            TrainingError: if there are checkpoints and none can be read, or that of `step` cannot.
-        """
-        if step is not None:
-            return checkpoints.read(checkpoints.file_of(self._saved, step))
-        files = self.checkpoints()
-        for file in files:
-            try:
-                return checkpoints.read(file)
-            except TrainingError as error:
-                warnings.warn(f"{error}; it is passed over as damaged", ZooWarning, stacklevel=2)
-        if files:
-            raise TrainingError(f'no checkpoint in "{self._saved}" can be read; begin again in another --out')
-        return None
+        """Read the newest good checkpoint, None where there is none; or that of `step`."""
+        return checkpoints.newest(self._saved) if step is None else checkpoints.read(self.checkpoints()[step])
 
     def save(self, checkpoint: Checkpoint, *, keep: int = 2) -> None:
         """Write a checkpoint, whole or not at all, and remove all but the newest `keep`."""
@@ -246,60 +147,38 @@ class RunFolder:
             for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
                 sync(file)  # so that rows of finished steps outlive the machine as well
             self._saved.mkdir(parents=True, exist_ok=True)
-            checkpoints.write(self._saved, checkpoint)
-            # later ones were passed over as damaged: this run has come from before them
-            steps = [step for file in self.checkpoints() if (step := step_of(file) or 0) <= checkpoint.step]
-            for old in self._saved.glob("step-*"):  # records without a checkpoint too
-                if step_of(old) is not None and step_of(old) not in steps[:keep]:
-                    old.unlink()
+            checkpoints.write(self._saved, checkpoint, keep)
 
     def log(self, row: Mapping[str, float | int]) -> None:
         """Append one row to metrics.jsonl; values that are not finite become null."""
         clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
-        self._append(self.metrics_file, clean)
+        self.log_classes(clean, self.metrics_file)
         if self._trackers is not None:
             self._trackers.log(clean)
 
-    def log_classes(self, row: Mapping[str, Any]) -> None:
-        """Append one row to classes.jsonl."""
-        self._append(self.classes_file, row)
+    def log_classes(self, row: Mapping[str, Any], to: Path | None = None) -> None:
+        """Append one row to classes.jsonl, or another file."""
+        with self._writing(), (to or self.classes_file).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl; a line cut off by a crash is left out."""
-        return _rows(self.metrics_file)
+        return _read_rows(self.metrics_file)
 
     def class_rows(self) -> list[dict[str, Any]]:
         """Return the rows of classes.jsonl, one of each checkpoint before which a step was observed.
 
-        Each has `step` and `epoch` of its end, how many `looks` (observed steps) it is of, and lists over the
-        C classes: `images` in those steps; `feature_gradient`, the mean norm of the gradient of the loss with
-        respect to an image's features; `class_gradient`, the sum of these norms in a step divided by the
-        batch size; `center_gradient`, the mean norm of the gradient of the class's center. A list is None
-        where the objective has no such gradient. See `zoo.training.observe`.
+        Each has `step` and `epoch` of its end, `looks`, the number of observed steps, and lists over the C
+        classes, None where there is no such gradient: `images` in those steps; `feature_gradient`, the mean
+        norm of the loss's gradient by an image's features; `class_gradient`, the sum of these norms in a step
+        divided by the batch size; `center_gradient`, the mean norm of that by the class's center.
         """
-        return _rows(self.classes_file)
-
-    def _append(self, to: Path, row: Mapping[str, Any]) -> None:
-        with self._writing(), to.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(f'run folder "{self.path}"', TrainingError)
+        return _read_rows(self.classes_file)
 
 
-def _write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file, one a line, without those that a crash has cut off."""
+def _read_rows(file: Path) -> list[dict[str, Any]]:
     rows = list[dict[str, Any]]()
-    for line in _lines(file):
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []:
         with suppress(ValueError):
             rows.append(json.loads(line))
     return rows
-
-
-def _lines(file: Path) -> list[str]:
-    """Return the lines of a file of the run; none if it is not there."""
-    return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
