@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import zoo
 from tests.release_helpers import CLASSES, RECIPE, release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError, ZooError
-from zoo.image_list import ImageList
+from zoo.images import ImageList
 from zoo.release import format
 
 
