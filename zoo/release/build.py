@@ -65,7 +65,7 @@ def build(
             state = read_tensors(weights, config["zoo"]["weights_sha256"])
             state = {name: state[name].to(expected[name].dtype) for name in names}
             model.load_state_dict(state, assign=True)
-            if not _fill_buffers(model):
+            if any(buffer.is_meta for buffer in model.buffers()):  # non-persistent ones are in no file
                 model = _create(config, classes, {})
                 model.load_state_dict(state, assign=True)
         else:  # arguments may change the tensors, as timm's versions did: it knows how to adapt them
@@ -145,10 +145,8 @@ def _create(
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
-_FILLS = frozenset(
-    getattr(Tensor, f"{name}_")
-    for name in ("zero", "fill", "copy", "normal", "uniform", "erfinv", "mul", "add", "div", "clamp")
-)
+_FILLS = {getattr(Tensor, f"{name}_") for name in ("zero", "fill", "copy", "normal", "uniform", "erfinv")}
+_FILLS |= {Tensor.mul_, Tensor.add_, Tensor.div_, Tensor.clamp_}
 
 
 class _SkipInit(TorchFunctionMode):
@@ -165,19 +163,3 @@ class _SkipInit(TorchFunctionMode):
         if func is torch.linspace:  # stochastic depth's rates, which timm before 1.0.22 reads as numbers
             kwargs["device"] = "cpu"
         return func(*args, **kwargs)
-
-
-def _fill_buffers(model: nn.Module) -> bool:
-    """Give non-persistent buffers storage and values; False where the model cannot compute them by itself."""
-    placeholders = []
-    for module in model.modules():
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            if buffer.is_meta:
-                empty = torch.empty_like(buffer, device="cpu")
-                setattr(module, name, empty)
-                placeholders.append((module, name, empty))
-    for module in model.modules() if placeholders else ():
-        if hasattr(module, "init_non_persistent_buffers"):  # timm from 1.0.23 on
-            module.init_non_persistent_buffers()  # type: ignore[operator]
-    # Filled means replaced or written to; anything else would be uninitialised memory.
-    return all(getattr(m, name) is not empty or empty._version > 0 for m, name, empty in placeholders)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,12 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
     metrics, recipe, old = format.read_metrics(folder), format.read_recipe(folder), folder / format.CARD
     about, evaluations, training = config["zoo"], metrics["evaluations"], metrics["training"]
     notes = NOTES.search(format.read_text(old)) if old.is_file() else None
-    body = _template().render(
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )  # Markdown; the Hub cleans what it makes of it
+    environment.filters["cell"] = escaped
+    template = files("zoo.release").joinpath("card.md.j2").read_text(encoding="utf-8")
+    body = environment.from_string(template).render(
         about=about,
         cfg=config["pretrained_cfg"],
         config=config,
@@ -72,15 +76,6 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
     return str(ModelCard(f"---\n{_metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body.rstrip()}\n"))
 
 
-@cache
-def _template() -> jinja2.Template:
-    text = files("zoo.release").joinpath("card.md.j2").read_text(encoding="utf-8")
-    strict = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    environment = jinja2.Environment(autoescape=False, **strict)  # the Hub cleans what it makes of Markdown
-    environment.filters["cell"] = escaped
-    return environment.from_string(text)
-
-
 def addressed(card: str, repo_id: str) -> str:
     """Return the card with `repo_id` in place of the repository, or placeholder, that its code loads from."""
     found = _ADDRESS.search(card)
@@ -93,8 +88,7 @@ def addressed(card: str, repo_id: str) -> str:
 def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     """Make sure that the card's metadata, its model-index above all, say what the release's own files say.
 
-    Raises:
-        ReleaseError: naming the card, what is wrong and what was measured.
+    A `ReleaseError` names the key, what the card says and what was measured.
     """
     file = folder / format.CARD
     provenance.check_license(config["pretrained_cfg"]["license"], f"{folder / format.CONFIG}: license")

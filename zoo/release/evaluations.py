@@ -61,8 +61,8 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
         ReleaseError: when some of it is missing or of another kind, or a given `value` is not in `metrics`.
     """
     try:
-        plain = json.loads(json.dumps(entry, default=_number))
-    except (TypeError, ValueError, RecursionError) as error:
+        plain = json.loads(json.dumps(entry, default=lambda value: value.item()))  # of NumPy or torch
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ReleaseError(f"{where}: cannot be recorded as JSON: {error}") from None
     schema.check(schema.Evaluation, plain, where)
     metrics = plain["metrics"]
@@ -77,12 +77,6 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
         raise ReleaseError(f'{where}: "value": {found}, but "metrics" has {value!r:.40}')
     words = {key: plain[key] for key in ("protocol", "data", "split")}
     return {**words, **first, **plain, **first, "seed": plain.get("seed"), "date": plain.get("date")}
-
-
-def _number(value: object) -> Any:
-    if getattr(value, "ndim", None) == 0:  # of NumPy or torch
-        return value.item()  # type: ignore[attr-defined]
-    raise TypeError(f"found {value!r:.40} ({type(value).__name__}), expected a number, words or a list")
 
 
 def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:

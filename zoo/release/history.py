@@ -7,7 +7,6 @@ says of how many recorded rows each one is the mean; null in a column is a value
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -59,11 +58,6 @@ def rows_of(history: Mapping[str, Any]) -> list[dict[str, Any]]:
     columns = history["columns"]
     rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
-
-
-def to_json(history: Mapping[str, Any]) -> str:
-    """Return the text of `history.json`."""
-    return json.dumps(history, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read(folder: Path) -> History | None:

@@ -17,7 +17,7 @@ from torch import nn
 from torchvision import transforms
 
 from zoo import catalog
-from zoo.errors import ReleaseError, first_line
+from zoo.errors import ReleaseError
 from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.images import ImageList, rgb
 from zoo.locks import turn
@@ -91,7 +91,7 @@ class Release:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes of the training data, in the order of their indices."""
-        return tuple(self.config.get("label_names") or self.config["zoo"]["class_names"])
+        return tuple(self.config.get("label_names") or self.config["zoo"].get("class_names") or ())
 
     @property
     def card(self) -> str:
@@ -108,11 +108,8 @@ class Release:
     def transform(self, training: bool = False) -> Callable[[Any], Any]:
         """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`.
 
-        As in timm, the rotation that a camera writes into a file (EXIF) is not applied. The transform raises
-        a `DataError` for what is no PIL image, and for grey of more than 8 bits or of fractions.
-
-        Args:
-            training: timm's own random crops, flips and colours for this input, not the recipe's views.
+        With `training`, timm's own random crops, flips and colours for this input. EXIF rotation is not
+        applied. The transform raises a `DataError` for what is no PIL image, or grey beyond 8 bits.
         """
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=configs.pretrained_cfg_of(self.config))
         transform = timm.data.create_transform(**data_config, is_training=training)
@@ -131,16 +128,13 @@ class Release:
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
         model = build(self.path, self.config, num_classes, head, model_kwargs)
-        try:
-            return model.to(device=device, dtype=dtype)
-        except (RuntimeError, AssertionError, TypeError) as error:
-            raise ReleaseError(f'device="{device}", dtype={dtype}: {first_line(error)}') from None
+        return model.to(device=device, dtype=dtype)
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.
 
-        These are the softmax of the centers' logits, without a class prior. A `DataError` refuses what
-        `transform` does. The encoder is loaded at the first call and kept as long as the release.
+        These are the softmax of the centers' logits, without a class prior. The encoder is loaded at the
+        first call and kept. A `DataError` refuses what `transform` refuses.
         """
         centers = self.require_centers()
         if type(k) is not int or k < 1:
@@ -158,10 +152,8 @@ class Release:
     def require_centers(self) -> Centers:
         """Return the learned class centers; a `ReleaseError` says what else there is."""
         if self.centers is None:
-            raise ReleaseError(
-                f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
-                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
-            )
+            hint = 'classify with "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
+            raise ReleaseError(f"{self.name} has no centers: its objective learned none; {hint}")
         return self.centers
 
     def verify(self) -> None:
@@ -178,10 +170,8 @@ class Release:
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
 
-        Args:
-            entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
-                describes it, see `checked_evaluation`. Entries are equal when protocol, data, split, settings
-                and seed are.
+        `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what
+        else describes it, see `checked_evaluation`; equal are protocol, data, split, settings and seed.
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with self._changing() as (_, metrics):
@@ -189,10 +179,9 @@ class Release:
             metrics["evaluations"] = [*others, checked]
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
-        """Show on the card a copy, `example.png`, of a PIL image, and the classes that the release finds.
+        """Show on the card a small copy of a PIL image, with a sentence about whose it is and its licence.
 
-        Returns the five most probable ones with their probabilities. `credit` is a sentence for the card:
-        whose image it is and under which licence.
+        Returns the five most probable classes of that copy, `example.png`, with their probabilities.
         """
         small = rgb(image).copy()
         small.thumbnail((_EXAMPLE_SIDE, _EXAMPLE_SIDE))
@@ -236,9 +225,9 @@ class Release:
         """Why nothing in the folder may change, if so."""
         if not is_dir(self.path):
             return "is not there any more"
-        if catalog.is_shipped(self.path):
-            return "a shipped release does not change; copy it, and open the copy"
         if self.is_plain:
             return 'a plain timm model does not change; "zoo convert" makes a release of it'
-        link = (self.path / format.METRICS).is_symlink()  # huggingface_hub's cache links to shared blobs
-        return "a downloaded release does not change; copy it, and open the copy" if link else ""
+        # huggingface_hub's cache links to shared blobs
+        downloaded = (self.path / format.METRICS).is_symlink()
+        kind = "shipped" if catalog.is_shipped(self.path) else "downloaded" if downloaded else ""
+        return f"a {kind} release does not change; open a copy" if kind else ""

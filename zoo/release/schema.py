@@ -100,12 +100,8 @@ class ReleaseConfig(Config):
         zoo, labels = self.zoo, len(self.label_names or ())
         if labels != self.num_classes:
             raise ValueError(f"label_names: found {labels}, but num_classes is {self.num_classes}")
-        if not labels and zoo.class_names is None:
-            raise ValueError("zoo.class_names: expected a list, as there are no label_names")
         if zoo.has_centers != (zoo.centers_sha256 is not None):
             raise ValueError(f"zoo.centers_sha256: found {zoo.centers_sha256}, has_centers {zoo.has_centers}")
-        if zoo.has_centers and labels and not isinstance(self.pretrained_cfg.classifier, str):
-            raise ValueError("pretrained_cfg.classifier: expected the name of a layer, as there are centers")
         return self
 
 

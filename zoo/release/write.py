@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,28 +53,15 @@ def write_release(
     With `centers`, `model.safetensors` is the classifier that they make of the encoder, for every
     architecture whose classifier is one linear layer on the pooled features; else it is the headless encoder.
 
-    Args:
-        folder: may hold other things, e.g. `run/`; these stay and are no part of the release.
-        name: the weights' name, `arch.tag`.
-        encoder: a timm model without classifier, which stays as it is.
-        arch: its name in timm.
-        model_args: the arguments it was built with, without `num_classes`.
-        preprocess: the test-time preprocessing.
-        class_names: of the `C` classes of the training data; may be empty without labels.
-        centers: learned class centers, `[C, D_f]`, and PiCO's prototypes.
-        objective: the objective's name.
-        dataset: plain facts about the training data: `name`, and if it is on the Hub `hub_id`.
-        recipe_text: the exact recipe as YAML, overrides applied.
-        metrics: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`.
-        history: how the training went, see `history.gather`.
-        images: which were trained on ("train") and measured on ("test"), if they are listed.
-        pictures: PNG files by name.
-        description: the card's first paragraph.
-        license: of the weights, as the Hub writes it, or another one's name; "unknown" where none is known.
-        dtype: of the files' floating-point numbers; for "float16" encoder and centers are rounded before.
-
-    Raises:
-        ReleaseError: when the parts do not fit each other, or the folder cannot be written.
+    `encoder`, a timm model without classifier, is not changed; `name` (`arch.tag`) is the weights', `arch`
+    its architecture's in timm, built with `model_args`. `folder` may hold other things, e.g. `run/`, which
+    stay. `class_names` are of the `C` classes of the training data, `centers` `[C, D_f]`, `dataset` plain
+    facts: `name`, and if it is on the Hub `hub_id`. `recipe_text` is the exact recipe, overrides applied;
+    `metrics` `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`; `history` as
+    `history.gather` makes it; `images` which were trained on ("train") and measured on ("test"); `pictures`
+    PNG files by name; `license` the Hub's identifier, another licence's name, or "unknown"; `dtype` that of
+    the files' numbers: for "float16" encoder and centers are rounded before. A `ReleaseError` says which
+    parts do not fit each other.
     """
     folder = Path(folder)
     if (classes := getattr(encoder, "num_classes", None)) != 0:
@@ -135,7 +123,7 @@ def write_release(
             if images:
                 write_images(images, staging / format.IMAGES)
             texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
-            texts |= {} if history is None else {format.HISTORY: histories.to_json(history)}
+            texts |= {} if history is None else {format.HISTORY: json.dumps(history, allow_nan=False)}
             for file, text in texts.items():
                 (staging / file).write_text(text, encoding="utf-8")
             for picture, source in (pictures or {}).items():
@@ -185,32 +173,28 @@ def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | 
     with torch.no_grad():
         head.weight.copy_(centers.weight)
         head.bias.copy_(centers.bias)
-        model.requires_grad_(False).eval()
-        images = _images(encoder, size)
-        expected = nn.functional.linear(encoder(images), head.weight, head.bias)
-        found = model(images)
-    same = isinstance(found, Tensor) and found.shape == expected.shape and _close(found, expected)
-    return model if same else None
+        expected = head(_output(encoder, size))
+    return model if _close(_output(model.requires_grad_(False).eval(), size), expected) else None
+
+
+def _output(model: nn.Module, size: int) -> Tensor:
+    """Return what a model makes of two random images, always the same."""
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        return model(images.to(next(model.parameters()).dtype))  # type: ignore[no-any-return]
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
     """Whether two outputs agree to float32's error at their size."""
-    scale = float(expected.nan_to_num().abs().max())
-    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * max(scale, 1e-6), equal_nan=True)
-
-
-def _images(model: nn.Module, size: int) -> Tensor:
-    dtype = next(model.parameters()).dtype
-    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(dtype)
+    atol = 1e-4 * max(float(expected.nan_to_num().abs().max()), 1e-6)
+    return found.shape == expected.shape and torch.allclose(found, expected, 1e-3, atol, equal_nan=True)
 
 
 def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:
     """Make sure that the written weights make the features of this encoder."""
     loaded = release.load(dtype=next(encoder.parameters()).dtype).eval()
-    images = _images(encoder, size)
-    with torch.no_grad():
-        if not _close(loaded(images), encoder(images)):
-            raise ReleaseError(
-                f"{release.name}: {release.config['architecture']} built with {release.config['model_args']} "
-                "does not compute what the encoder does; are arch and model_args those it was made with?"
-            )
+    if not _close(_output(loaded, size), _output(encoder, size)):
+        raise ReleaseError(
+            f"{release.name}: {release.config['architecture']} built with {release.config['model_args']} "
+            "does not compute what the encoder does; are arch and model_args those it was made with?"
+        )
