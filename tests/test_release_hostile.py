@@ -112,12 +112,10 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "a path for a name": (edit("zoo.name", "../../etc/passwd"), r'"zoo\.name": found'),
     # slips, with the nearest
     "a slip": (edit("num_clases", 1), r'unknown key "num_clases"\. Did you mean "num_classes"'),
-    "a newer key": (edit("zoo.recipe_sha", 1), r'mean "recipe_sha256".*a newer zoo may have written it'),
     "an architecture": (edit("architecture", "cifar_resnet_20"), 'Did you mean "cifar_resnet20"'),
     "a newer format": (edit("zoo.format", 2), "found release format 2, expected 1; a newer zoo"),
     # values
     "classes as text": (edit("num_classes", "5"), '"num_classes": found .*expected a valid integer'),
-    "other classes": (edit("num_classes", 10**9), "found 5, but num_classes is 1000000000"),
     "no hash": (edit("zoo.centers_sha256", None), r"zoo\.centers_sha256: found None, has_centers True"),
     "no section": (edit("zoo", None), '"zoo": found None'),
     "endless layers": (edit("model_args", {"depth": 10**9}), "expected a number of at most 16384"),
@@ -125,26 +123,22 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     # words that would be obeyed or forge a line where they are printed
     "an escape": (edit("zoo.description", "\x1b]0;owned\x07"), '"zoo.description": found control characters'),
     "a line in a name": (edit("label_names.0", "cat\nAccuracy: 100 %"), "found control characters, .cat"),
-    "text turned around": (edit("label_names.0", "a\u202eb"), r'"label_names\.0": found control characters'),
     "a line in hardware": (
         edit("training", {"hardware": "CPU\nx"}, "metrics.json"),
         r'metrics\.json: "training\.hardware": found control characters',
     ),
     # files that are none
     "deep JSON": (write("config.json", b"[" * 100_000), "not valid JSON"),
-    "no UTF-8": (write("metrics.json", b"\xff\xfe{}"), "cannot be read"),
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
     "no timm model": (write("config.json", '{"architecture": "resnet18"}'), 'no "pretrained_cfg", expected'),
     "git's pointer": (write(WEIGHTS, LFS), "found b'version https://git-lfs.* expected a whole safetensors"),
     "no config": (lambda f: (f / "config.json").unlink(), "no release, config.json is missing"),
     # tensors
-    "a giant header": (
         write(WEIGHTS, struct.pack("<Q", 1 << 63) + b"{}"),
         "expected a whole safetensors file",
     ),
     "terabytes": (write(WEIGHTS, safetensors([10**12])), "expected a whole safetensors"),
     "a tensor more": (tensors(WEIGHTS, lambda t: t.update(extra=torch.ones(3))), "unexpected: extra"),
-    "a tensor less": (tensors(WEIGHTS, lambda t: t.pop("conv1.weight")), "missing: conv1.weight"),
     "another shape": (
         tensors(WEIGHTS, lambda t: t.update({"conv1.weight": torch.ones(16, 3, 5, 5)})),
         r"conv1.weight is F32 \[16, 3, 5, 5\] instead of torch.float32 \[16, 3, 3, 3\]",
@@ -160,7 +154,6 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     # recipe and evaluations
     "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*anchors, aliases and tags are not"),
     "YAML code": (write("recipe.yaml", "a: !!python/object/apply:os.system [x]"), "not valid YAML"),
-    "no recipe": (write("recipe.yaml", ""), "found None"),
     "no training": (edit("training", [], "metrics.json"), r'"training": found \[\]'),
     "another value": (
         edit("evaluations", [{**KNN, "value": 95.0}], "metrics.json"),
@@ -175,11 +168,6 @@ def test_a_damaged_release_is_one_clear_error_and_does_no_harm(copied: Path, cas
     damage(copied)
     with refused(message):
         read_all(copied)
-
-
-def test_opening_reads_no_weights(copied: Path) -> None:
-    (copied / WEIGHTS).unlink()
-    assert json.loads((copied / "config.json").read_text()) == zoo.open(copied).config
 
 
 def test_a_description_may_have_several_lines(copied: Path) -> None:

@@ -111,7 +111,6 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             "recipe_sha256": None,
             "weights_sha256": sha256,
             "centers_sha256": sha256 if linear else None,
-            **({} if classes else {"class_names": []}),
         },
     }
 

@@ -29,29 +29,31 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_leng
 _Count = Annotated[int, Field(ge=0)]
 _Width = Annotated[int, Field(gt=0, le=1 << 20)]
 _Side = Annotated[int, Field(gt=0, le=MAX_PIXELS)]
-_Triple = Field(min_length=3, max_length=3)
+_CropPct = Annotated[float, Field(ge=0.1, le=1)]
+_Mean = Annotated[list[float], Field(min_length=3, max_length=3)]
+_Std = Annotated[list[Annotated[float, Field(ge=1e-4)]], Field(min_length=3, max_length=3)]
 
 
-class _Pixels(Config):
-    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
-    crop_pct: Annotated[float, Field(ge=0.1, le=1)]
-    mean: Annotated[list[float], _Triple]
-    std: Annotated[list[Annotated[float, Field(ge=1e-4)]], _Triple]
-
-
-class Input(_Pixels):
+class Input(Config):
     """The fields of `Preprocess`, where a user gives them."""
 
     input_size: _Side
     interpolation: Literal["bilinear", "bicubic"]
+    crop_pct: _CropPct
+    mean: _Mean
+    std: _Std
 
 
-class _PretrainedCfg(_Pixels):
+class _PretrainedCfg(Config):
     tag: _Text
     custom_load: Literal[False]  # a release never needs a loader of its own
     input_size: Annotated[tuple[Literal[3], _Side, _Side], Field(strict=False)]
     fixed_input_size: bool
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+    crop_pct: _CropPct
     crop_mode: Literal["center", "squash", "border"]
+    mean: _Mean
+    std: _Std
     first_conv: _Text | _Texts | None
     classifier: _Text | _Texts | None
     license: _Text
