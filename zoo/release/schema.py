@@ -162,8 +162,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
             problem = f"found {str(data)[:20]}, expected a number of at most {most}"
     if problem:
         raise ReleaseError(f'{where}: "{".".join(path)[:200]}": {problem}')
-    items = data.items() if isinstance(data, Mapping) else ()
-    items = enumerate(data) if isinstance(data, list | tuple) else items
-    for key, value in items:
+    inside = dict(enumerate(data)) if isinstance(data, list | tuple) else data
+    for key, value in inside.items() if isinstance(inside, Mapping) else ():
         check_words(str(key), where, path)
         check_words(value, where, (*path, str(key)))
