@@ -170,7 +170,7 @@ def test_an_unfinished_training_is_called_so_with_what_to_do(
         rows.write('{"step": 9')  # a crash
     monkeypatch.chdir(copied.parent.parent)
     for name in (f"{copied.parent.name}/{copied.name}", copied, copied / "run"):  # the first could be a Hub's
-        with pytest.raises(zoo.ZooError, match=rf"no release yet, but an unfinished training of {PACO}"):
+        with pytest.raises(zoo.ZooError, match=r"config\.json is missing: an unfinished training"):
             zoo.open(name)
     shutil.rmtree(copied / "run")  # what is left may be a damaged release
     with pytest.raises(zoo.ZooError, match=r"no release, config\.json is missing"):

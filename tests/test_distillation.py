@@ -21,7 +21,6 @@ from tests.objective_helpers import COUNTS, INFO, LABELS, config, eval_batches, 
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from tests.test_training import assert_same_state, recipe
 from zoo import backbones, functional
-from zoo.config import dump_yaml
 from zoo.data import open_dataset
 from zoo.errors import ArgumentError, RecipeError, ReleaseError, TrainingError
 from zoo.hub.push import with_start
@@ -448,39 +447,15 @@ def test_a_release_says_who_taught_it(taught: Release) -> None:
 def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
     own, other = teachers_in(taught)
-    both = rf'teachers\.0 is the folder "{own}", .*\.teachers\.1 is the folder "{other}": .*--start'
-    with pytest.raises(ReleaseError, match=both):
+    with pytest.raises(ReleaseError, match=rf'teachers\.0 is the folder "{own}", .*--start'):
         zoo.push(folder, "alice/taught", token="hf_none")
-    with pytest.raises(ReleaseError, match=r"began with .*teachers\.0: .*teachers\.1: .*nothing of it is"):
+    with pytest.raises(ReleaseError, match=r'learned from "/.*", "/.*"; nothing of it is'):
         with_start(zoo.open(folder), "shipped:cifar_resnet20.moco_v2_ft_digits_lt50")
     named = with_start(zoo.open(folder), PACO)
     assert teachers_in(named) == [PACO, other]
     assert named.name == taught.name
     assert named.recipe["name"] == taught.recipe["name"]
     named.verify()
-
-
-def test_only_a_name_by_itself_is_renamed_in_a_description(known: Release, tmp_path: Path) -> None:
-    """A folder may be called as what is a part of many words."""
-    shutil.copytree(known.path, tmp_path / "a")
-    recipe_text = dump_yaml(
-        {
-            "name": "cifar_resnet20.a_b",
-            "description": "A student of a, gata/a and aa.",
-            "objective": {"name": "classify", "distill": distill(tmp_path / "a")},
-        }
-    ).replace(str(tmp_path / "a"), "a")
-    made = release_of(
-        tmp_path / "made",
-        trained_encoder(),
-        recipe_text=recipe_text,
-        description="A student of a, gata/a and aa.",
-        metrics={"training": {"teacher_sha256": [teacher_sha256(zoo.open(PACO).config)]}},
-    )
-    named = with_start(made, PACO)
-    assert named.recipe["name"] == "cifar_resnet20.a_b"
-    assert named.recipe["description"] == f"A student of {PACO}, gata/a and aa."
-    assert teachers_in(named) == [PACO]
 
 
 @pytest.mark.parametrize(

@@ -212,5 +212,9 @@ def _table(evaluations: Sequence[Mapping[str, Any]]) -> str:
 
 def _settings(settings: Mapping[str, Any]) -> str:
     """Return `name: value; ...` of the values that are not None."""
-    texts = {key: ", ".join(map(str, v)) if isinstance(v, list) else v for key, v in settings.items()}
-    return "; ".join(f"{key.replace('_', ' ')}: {text}" for key, text in texts.items() if text is not None)
+    words = []
+    for key, value in settings.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        text = f"{text:.6g}" if isinstance(text, float) else text
+        words += [] if value is None else [f"{key.replace('_', ' ')}: {text}"]
+    return "; ".join(words)

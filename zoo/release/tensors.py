@@ -167,7 +167,11 @@ def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]
             lists = {split: ImageList(ids[split].numpy(), str(hashes[split])) for split in ids}
     except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
         raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
-    recorded = config["zoo"]["dataset"].get("sha256")
-    if recorded not in (None, lists["train"].sha256):
-        raise ReleaseError(f"{file}: lists images {lists['train'].sha256:.80}, trained on were {recorded}")
+    found, count = lists["train"].sha256, len(ids["train"])
+    recorded, expected = (config["zoo"]["dataset"].get(key) for key in ("sha256", "num_images"))
+    if recorded not in (None, found) or expected not in (None, count):
+        raise ReleaseError(
+            f"{file}: lists {count} training images with sha256 {found:.80}, the release was trained on "
+            f"{expected} with {recorded}"
+        )
     return lists
