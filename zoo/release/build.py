@@ -22,15 +22,9 @@ from zoo.release import configs
 from zoo.release.format import CONFIG, WEIGHTS, check_sha256
 from zoo.release.tensors import mismatch, read_header, read_tensors
 
-_LOADING = {
-    "features_only",
-    "out_indices",
-    "feature_cls",
-    "feature_cfg",
-    "scriptable",
-    "exportable",
-    "no_jit",
-}
+# Of timm's factory's own arguments, those that a load may have.
+_LOADING = {"features_only", "out_indices", "feature_cls", "feature_cfg", "scriptable"}
+_LOADING |= {"exportable", "no_jit"}
 # What timm's factory and builder take for themselves: sources of weights and code, not the architecture.
 NO_ARGUMENTS = frozenset(
     {
@@ -43,14 +37,10 @@ NO_ARGUMENTS = frozenset(
 
 
 def build(
-    folder: Path,
-    config: Mapping[str, Any],
-    num_classes: int,
-    head: str | None,
-    model_kwargs: Mapping[str, Any],
+    folder: Path, config: Mapping[str, Any], num_classes: int, head: str | None, kwargs: Mapping[str, Any]
 ) -> nn.Module:
     """Return the model of `zoo.load`, see there; a `ReleaseError` names the wrong argument or file."""
-    _check_request(config, num_classes, head, model_kwargs)
+    _check_request(config, num_classes, head, kwargs)
     weights, classes = folder / WEIGHTS, config["num_classes"] if head else 0
     try:
         model, names = check_fit(folder, config, classes)
@@ -60,7 +50,7 @@ def build(
             raise
         fits = False  # timm adapts files of its older versions
     with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
-        if fits and not model_kwargs:
+        if fits and not kwargs:
             expected = model.state_dict()
             state = read_tensors(weights, config["zoo"]["weights_sha256"])
             state = {name: state[name].to(expected[name].dtype) for name in names}
@@ -73,8 +63,8 @@ def build(
             try:
                 if not fits and classes != config["num_classes"]:
                     # raises for what does not fit, which timm leaves out silently with another classifier
-                    _create(config, config["num_classes"], model_kwargs, weights)
-                model = _create(config, classes, model_kwargs, weights)
+                    _create(config, config["num_classes"], kwargs, weights)
+                model = _create(config, classes, kwargs, weights)
             except ZooError as error:
                 raise ReleaseError(f"{weights}: {error}") from error
     if num_classes:
@@ -134,10 +124,10 @@ def check_arguments(model_args: Mapping[str, Any]) -> None:
 
 
 def _create(
-    config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], weights: Path | None = None
+    config: Mapping[str, Any], num_classes: int, kwargs: Mapping[str, Any], weights: Path | None = None
 ) -> nn.Module:
     check_arguments(config["model_args"])
-    arguments = {**config["model_args"], **model_kwargs}
+    arguments = {**config["model_args"], **kwargs}
     cfg = configs.pretrained_cfg_of(config)
     if weights is not None:
         # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file

@@ -45,33 +45,25 @@ def markdown_table(
 def render(folder: Path, config: Mapping[str, Any]) -> str:
     """Return the card of the release in `folder`, with the notes that a user wrote into the one there."""
     metrics, recipe, old = format.read_metrics(folder), format.read_recipe(folder), folder / format.CARD
-    about, evaluations, training = config["zoo"], metrics["evaluations"], metrics["training"]
+    about, evaluations = config["zoo"], metrics["evaluations"]
     notes = NOTES.search(format.read_text(old)) if old.is_file() else None
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
-    )  # Markdown; the Hub cleans what it makes of it
+    options: Any = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    environment = jinja2.Environment(autoescape=False, **options)  # the Hub cleans what it shows
     environment.filters["cell"] = escaped
     template = files("zoo.release").joinpath("card.md.j2").read_text(encoding="utf-8")
     body = environment.from_string(template).render(
-        about=about,
-        cfg=config["pretrained_cfg"],
         config=config,
-        counts=about["dataset"].get("class_counts"),
-        data=about["dataset"],
-        evaluations=evaluations,
-        example=metrics.get("example"),
+        metrics=metrics,
         notes=f"{_NOTES_BEGIN}\n{notes[2] if notes else ''}{_NOTES_END}",
         overlapping=any(e.get("shared_images") or e.get("train_set", {}) is None for e in evaluations),
         papers=bibtex(about["objective"], recipe),
         pictures={file.stem for file in folder.glob(format.PICTURES)},
         repo=f"ORG/{about['name']}",  # `addressed` writes the repository
-        size=config["pretrained_cfg"]["input_size"][-1],
-        snapshot=format.snapshot_of(training),
+        snapshot=format.snapshot_of(metrics["training"]),
         start=provenance.start_of(recipe),
         stock=not backbones.is_own(config["architecture"]),
         table=_table(evaluations),
         teachers=provenance.teachers_of(recipe),
-        training=training,
     )
     return str(ModelCard(f"---\n{_metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body.rstrip()}\n"))
 
@@ -100,11 +92,9 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     checked = ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model")
     differing = [key for key in (*checked, "model-index") if found.get(key) != expected.get(key)]
     for key in differing or ["tags"] * (LIBRARY not in (found.get("tags") or [])):
-        raise ReleaseError(
-            f"{file}: {key}: found {found.get(key)!r:.500}, but the release's own files say "
-            f"{expected.get(key)!r:.500}. zoo.open(FOLDER).render_card() writes the card anew; "
-            "zoo push --license sets another licence"
-        )
+        said, hint = f"the release's own files say {expected.get(key)!r:.500}", "render_card() writes it anew"
+        hint = "zoo push --license sets another" if key.startswith("license") else hint
+        raise ReleaseError(f"{file}: {key}: found {found.get(key)!r:.500}, but {said}; {hint}")
 
 
 def _metadata(
