@@ -106,27 +106,19 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     # config.json: code and other files
     "code": (edit("auto_map", {"AutoModel": "evil.Model"}), 'unknown key "auto_map"'),
     "another file": (edit("pretrained_cfg.file", "/etc/passwd"), r'unknown key "pretrained_cfg\.file"'),
-    "a loader": (edit("pretrained_cfg.custom_load", True), r'"pretrained_cfg\.custom_load": found True'),
     "other weights": (edit("model_args.pretrained", True), "model_args: pretrained cannot be part"),
     "an address": (edit("architecture", "hf-hub:evil/model"), '"architecture": found .*hf-hub:evil/model'),
-    "a path for a name": (edit("zoo.name", "../../etc/passwd"), r'"zoo\.name": found'),
     # slips, with the nearest
     "a slip": (edit("num_clases", 1), r'unknown key "num_clases"\. Did you mean "num_classes"'),
     "an architecture": (edit("architecture", "cifar_resnet_20"), 'Did you mean "cifar_resnet20"'),
     "a newer format": (edit("zoo.format", 2), "found release format 2, expected 1; a newer zoo"),
     # values
-    "classes as text": (edit("num_classes", "5"), '"num_classes": found .*expected a valid integer'),
     "no hash": (edit("zoo.centers_sha256", None), r"zoo\.centers_sha256: found None, has_centers True"),
-    "no section": (edit("zoo", None), '"zoo": found None'),
     "endless layers": (edit("model_args", {"depth": 10**9}), "expected a number of at most 16384"),
     "infinity": (edit("training", {"seconds": 1e999}, "metrics.json"), r'"training.seconds": found inf'),
     # words that would be obeyed or forge a line where they are printed
     "an escape": (edit("zoo.description", "\x1b]0;owned\x07"), '"zoo.description": found control characters'),
     "a line in a name": (edit("label_names.0", "cat\nAccuracy: 100 %"), "found control characters, .cat"),
-    "a line in hardware": (
-        edit("training", {"hardware": "CPU\nx"}, "metrics.json"),
-        r'metrics\.json: "training\.hardware": found control characters',
-    ),
     # files that are none
     "deep JSON": (write("config.json", b"[" * 100_000), "not valid JSON"),
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
@@ -134,15 +126,10 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "git's pointer": (write(WEIGHTS, LFS), "found b'version https://git-lfs.* expected a whole safetensors"),
     "no config": (lambda f: (f / "config.json").unlink(), "no release, config.json is missing"),
     # tensors
-    "terabytes": (write(WEIGHTS, safetensors([10**12])), "expected a whole safetensors"),
     "a tensor more": (tensors(WEIGHTS, lambda t: t.update(extra=torch.ones(3))), "unexpected: extra"),
     "another shape": (
         tensors(WEIGHTS, lambda t: t.update({"conv1.weight": torch.ones(16, 3, 5, 5)})),
         r"conv1.weight is F32 \[16, 3, 5, 5\] instead of torch.float32 \[16, 3, 3, 3\]",
-    ),
-    "another type": (
-        tensors(WEIGHTS, lambda t: t.update({"conv1.weight": t["conv1.weight"].to(torch.int8)})),
-        r"conv1.weight is I8 \[16, 3, 3, 3\] instead of torch.float32",
     ),
     "narrow centers": (
         tensors(CENTERS, lambda t: t.update(weight=torch.ones(5, 63))),
@@ -260,9 +247,3 @@ def test_a_release_whose_parts_disagree_does_not_pass(copied: Path, damage: Dama
     damage(copied)
     with refused(message):
         check_release(zoo.open(copied))
-
-
-def test_views_of_a_recipe_that_cannot_be_read_with_are_refused(copied: Path) -> None:
-    (copied / "recipe.yaml").write_text("views: {workers: many, backend: tensor}\n")
-    with pytest.raises(ReleaseError, match=r'recipe\.yaml: views: "workers": found .many.'):
-        zoo.evaluate(copied, "knn", "digits", device="cpu", save=False)
