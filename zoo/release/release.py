@@ -17,7 +17,7 @@ from torch import nn
 from torchvision import transforms
 
 from zoo import catalog
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, first_line
 from zoo.files import is_dir, is_file, write_atomic, write_text
 from zoo.images import ImageList, rgb
 from zoo.locks import turn
@@ -128,7 +128,10 @@ class Release:
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
         model = build(self.path, self.config, num_classes, head, model_kwargs)
-        return model.to(device=device, dtype=dtype)
+        try:
+            return model.to(device=device, dtype=dtype)
+        except (RuntimeError, AssertionError, TypeError) as error:
+            raise ReleaseError(f'device="{device}", dtype={dtype}: {first_line(error)}') from None
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.
