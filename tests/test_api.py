@@ -399,7 +399,7 @@ def test_centers_of_other_classes_are_refused(paco: Release, tmp_path: Path) -> 
     ("arguments", "expected"),
     [
         ({"features_only": True, "head": "centers"}, "features_only=True"),
-        ({"device": "nowhere"}, 'device: found "nowhere"'),
+        ({"device": "nowhere"}, 'device="nowhere"'),
         ({"dtype": "float16"}, "dtype=float16"),
         ({"num_classes": -1}, "num_classes: found -1"),
         ({"pretrained": False}, "pretrained: expected an argument of"),
