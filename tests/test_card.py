@@ -187,7 +187,7 @@ def test_the_card_tells_results_run_data_licence_and_papers(original: Release) -
     for said in (
         "Trained by hand in 77.25 minutes.",
         "| linear | digits, long tail 50 | test | 50.13 | 48.00 | 12.50 | select: accuracy |",
-        "`paco` on digits, 344 images of 5 classes, from 125 down to 2 a class; 60 epochs on 2 CPU cores.",
+        "`paco` on digits, 344 images of 5 classes, from 125 down to 2 a class; 60 epochs on 2 CPU cores, ",
         "@inproceedings{cui2021paco",
         "@inproceedings{zhu2021ft",
         "released under `apache-2.0`",
