@@ -47,17 +47,6 @@ def test_the_centers_head_is_the_linear_map_of_the_features(released, images):
     torch.testing.assert_close(logits, encoder(images) @ centers.weight.T + centers.bias)
 
 
-def test_plain_timm_reads_the_same_classifier_and_metadata(released, images):
-    release, _ = released
-    loaded = zoo.load(release.path, head="centers").eval()
-    plain = plain_timm(release.path)
-    assert torch.equal(loaded(images), plain(images))
-    source = {"source", "file"}
-    assert {k: v for k, v in loaded.pretrained_cfg.items() if k not in source} == {
-        k: v for k, v in plain.pretrained_cfg.items() if k not in source
-    }
-
-
 def test_a_fresh_head_is_drawn_from_torchs_generator(released, images):
     release, encoder = released
     torch.manual_seed(3)
@@ -79,18 +68,6 @@ def test_loading_an_encoder_draws_no_random_numbers(released):
     zoo.load(released[0].path, head="centers")
     zoo.load(released[0].path, drop_rate=0.1)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_features_only_and_a_new_head_are_those_of_plain_timm(released, images):
-    release, encoder = released
-    maps = zoo.load(release.path, features_only=True).eval()(images)
-    assert [tuple(m.shape[1:]) for m in maps] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
-    assert torch.equal(maps[-1], encoder.forward_features(images))
-    plain = plain_timm(release.path, features_only=True)(images)
-    assert all(torch.equal(one, other) for one, other in zip(maps, plain, strict=True))
-    model = zoo.load(release.path, num_classes=7).eval()
-    assert torch.equal(model.forward_features(images), maps[-1])
-    assert model(images).shape == (2, 7)
 
 
 def test_timms_arguments_are_passed_through(released, images):

@@ -108,7 +108,7 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
             try:
                 with torch.device("meta"), _SkipInit():
                     model = _create(config, num_classes, {})
-            except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
+            except ZooError:  # some architectures of older timm compute with values while they are built
                 model = _create(config, num_classes, {})
     except Exception as error:  # any of 1,400 constructors, given arguments that others chose
         raise ReleaseError(f"{folder / CONFIG}: {config['architecture']}: {first_line(error)}") from error
@@ -145,11 +145,9 @@ class _SkipInit(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         if func in _FILLS and args[0].is_meta:
             return args[0]
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
-        if func is torch.linspace:  # stochastic depth's rates, which timm before 1.0.22 reads as numbers
-            kwargs["device"] = "cpu"
         return func(*args, **kwargs)

@@ -52,13 +52,9 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
     """Return an entry with all keys that every entry has: also `metric` and `value`, `seed` and `date`.
 
-    Args:
-        entry: `protocol`, `data`, `split`, `metrics` and what else describes it. Numbers of NumPy and torch
-            become Python's, tuples lists. `seed` and `date` are None where they are not given.
-        where: how an error begins.
-
-    Raises:
-        ReleaseError: when some of it is missing or of another kind, or a given `value` is not in `metrics`.
+    `entry` has `protocol`, `data`, `split`, `metrics` and what else describes it. Numbers of NumPy and torch
+    become Python's, tuples lists. A `ReleaseError`, which begins with `where`, says what is missing or of
+    another kind, or that a given `value` is not in `metrics`.
     """
     try:
         plain = json.loads(json.dumps(entry, default=lambda value: value.item()))  # of NumPy or torch
