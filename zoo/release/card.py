@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import jinja2
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from zoo import backbones
+from zoo import backbones, catalog
 from zoo.config import is_number
 from zoo.errors import ReleaseError
-from zoo.release import format, provenance
+from zoo.files import is_dir, is_file, write_text
+from zoo.locks import turn
+from zoo.release import configs, format, provenance
 from zoo.release.evaluations import in_order, metric_title, split_words, stated_settings
 from zoo.release.schema import LIBRARY
 
@@ -66,6 +69,37 @@ def render(folder: Path, config: Mapping[str, Any]) -> str:
         teachers=provenance.teachers_of(recipe),
     )
     return str(ModelCard(f"---\n{_metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body.rstrip()}\n"))
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Lock a release, yield its config and metrics to be changed, and write both and the card.
+
+    A `ReleaseError` says that it does not change, or cannot be written.
+    """
+    if reason := fixed(folder):
+        raise ReleaseError(f"{folder}: {reason}")
+    try:
+        with turn(folder / format.LOCK):
+            config, metrics = configs.read_config(folder), format.read_metrics(folder)
+            yield config, metrics
+            write_text(folder / format.CONFIG, format.to_json(config))
+            write_text(folder / format.METRICS, format.to_json(metrics))
+            write_text(folder / format.CARD, render(folder, config))
+    except OSError as error:
+        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
+
+
+def fixed(folder: Path) -> str:
+    """Return why nothing in a release's folder may change; '' if it may."""
+    if not is_dir(folder):
+        return "is not there any more"
+    if not is_file(folder / format.METRICS):
+        return 'a plain timm model does not change; "zoo convert" makes a release of it'
+    # huggingface_hub's cache links to shared blobs
+    downloaded = (folder / format.METRICS).is_symlink()
+    kind = "shipped" if catalog.is_shipped(folder) else "downloaded" if downloaded else ""
+    return f"a {kind} release does not change; open a copy" if kind else ""
 
 
 def addressed(card: str, repo_id: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,26 +15,19 @@ from PIL import Image
 from torch import nn
 from torchvision import transforms
 
-from zoo import catalog
 from zoo.errors import ReleaseError, first_line
-from zoo.files import is_dir, is_file, write_atomic, write_text
+from zoo.files import is_file, write_atomic
 from zoo.images import ImageList, rgb
-from zoo.locks import turn
 from zoo.modules.centers import Centers
 from zoo.release import card, configs, format, provenance, tensors
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.evaluations import checked_evaluation, identity
 
-_EXAMPLE_SIDE = 160  # pixels, of the picture on a card
-
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A checked release folder, `path`, and its `config.json`; all else is read when it is asked for.
-
-    Every attribute and method raises a `ReleaseError` that names the file that is missing or damaged.
-    """
+    """A release folder and its checked `config.json`; all else is read and checked when it is asked for."""
 
     path: Path
     config: Mapping[str, Any] = field(repr=False)
@@ -168,7 +160,7 @@ class Release:
     @property
     def writable(self) -> bool:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
-        return os.access(self.path, os.W_OK) and not self._fixed
+        return os.access(self.path, os.W_OK) and not card.fixed(self.path)
 
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
@@ -177,7 +169,7 @@ class Release:
         else describes it, see `checked_evaluation`; equal are protocol, data, split, settings and seed.
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
-        with self._changing() as (_, metrics):
+        with card.changing(self.path) as (_, metrics):
             others = [old for old in metrics["evaluations"] if identity(old) != identity(checked)]
             metrics["evaluations"] = [*others, checked]
 
@@ -187,9 +179,9 @@ class Release:
         Returns the five most probable classes of that copy, `example.png`, with their probabilities.
         """
         small = rgb(image).copy()
-        small.thumbnail((_EXAMPLE_SIDE, _EXAMPLE_SIDE))
+        small.thumbnail((160, 160))
         top = dict(self.nearest_classes(small))
-        with self._changing() as (_, metrics):
+        with card.changing(self.path) as (_, metrics):
             metrics["example"] = {"credit": credit, "top": top}
             format.checked_metrics(metrics, self.path / format.METRICS)
             write_atomic(self.path / format.EXAMPLE, lambda file: small.save(file, "PNG", optimize=True))
@@ -198,39 +190,12 @@ class Release:
     def with_license(self, license: str) -> Release:
         """Set the licence of the weights, an identifier of the Hub's or a name; return the release anew."""
         provenance.check_license(license)
-        with self._changing() as (config, _):
+        with card.changing(self.path) as (config, _):
             config["pretrained_cfg"]["license"] = license
         return Release.at(self.path)
 
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
-        with self._changing():
+        with card.changing(self.path):
             pass
         return self.card
-
-    @contextmanager
-    def _changing(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Lock the release, yield its config and metrics to be changed, and write both and the card."""
-        if self._fixed:
-            raise ReleaseError(f"{self.path}: {self._fixed}")
-        try:
-            with turn(self.path / format.LOCK):
-                config, metrics = configs.read_config(self.path), format.read_metrics(self.path)
-                yield config, metrics
-                write_text(self.path / format.CONFIG, format.to_json(config))
-                write_text(self.path / format.METRICS, format.to_json(metrics))
-                write_text(self.path / format.CARD, card.render(self.path, config))
-        except OSError as error:
-            raise ReleaseError(f"{self.path}: cannot be changed: {error}") from None
-
-    @property
-    def _fixed(self) -> str:
-        """Why nothing in the folder may change, if so."""
-        if not is_dir(self.path):
-            return "is not there any more"
-        if self.is_plain:
-            return 'a plain timm model does not change; "zoo convert" makes a release of it'
-        # huggingface_hub's cache links to shared blobs
-        downloaded = (self.path / format.METRICS).is_symlink()
-        kind = "shipped" if catalog.is_shipped(self.path) else "downloaded" if downloaded else ""
-        return f"a {kind} release does not change; open a copy" if kind else ""
