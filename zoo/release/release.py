@@ -128,8 +128,7 @@ class Release:
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.
 
-        These are the softmax of the centers' logits, without a class prior. The encoder is loaded at the
-        first call and kept. A `DataError` refuses what `transform` refuses.
+        These are the softmax of the centers' logits, without a class prior. The encoder is loaded once.
         """
         centers = self.require_centers()
         if type(k) is not int or k < 1:
