@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import shutil
-import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -91,12 +90,6 @@ def tensors(name: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Dama
         record_hash(folder, name)
 
     return damage
-
-
-def safetensors(shape: list[int]) -> bytes:
-    """Return a file that declares a tensor of a shape, and holds 16 bytes."""
-    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": (0, 16)}}).encode()
-    return struct.pack("<Q", len(header)) + header + b"0" * 16
 
 
 KNN = {"protocol": "knn", "data": "d", "split": "test", "metrics": {"accuracy": 50.0}}
