@@ -170,7 +170,7 @@ def test_an_unfinished_training_is_called_so_with_what_to_do(
         rows.write('{"step": 9')  # a crash
     monkeypatch.chdir(copied.parent.parent)
     for name in (f"{copied.parent.name}/{copied.name}", copied, copied / "run"):  # the first could be a Hub's
-        with pytest.raises(zoo.ZooError, match=rf"no release yet, but an unfinished training of {PACO}"):
+        with pytest.raises(zoo.ZooError, match=r"config\.json is missing: an unfinished training"):
             zoo.open(name)
     shutil.rmtree(copied / "run")  # what is left may be a damaged release
     with pytest.raises(zoo.ZooError, match=r"no release, config\.json is missing"):
@@ -399,11 +399,11 @@ def test_centers_of_other_classes_are_refused(paco: Release, tmp_path: Path) -> 
     ("arguments", "expected"),
     [
         ({"features_only": True, "head": "centers"}, "features_only=True"),
-        ({"device": "nowhere"}, 'device: found "nowhere"'),
-        ({"dtype": "float16"}, "dtype: found 'float16'"),
+        ({"device": "nowhere"}, 'device="nowhere"'),
+        ({"dtype": "float16"}, "dtype=float16"),
         ({"num_classes": -1}, "num_classes: found -1"),
-        ({"pretrained": False}, "pretrained: weights and architecture are those of"),
-        ({"checkpoint_path": "x"}, "checkpoint_path: weights and architecture are those of"),
+        ({"pretrained": False}, "pretrained: expected an argument of"),
+        ({"checkpoint_path": "x"}, "checkpoint_path: expected an argument of"),
     ],
 )
 def test_load_names_bad_arguments(paco: Release, arguments: dict, expected: str) -> None:

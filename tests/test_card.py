@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -54,47 +52,41 @@ def run(program: str, folder: Path) -> str:
 @reads_folders
 def test_the_first_programs_of_a_card_print_its_example_without_zoo(release: Release) -> None:
     pytest.importorskip("transformers")
-    of_timm, transformers = code(release)[:2]
+    of_timm, _, transformers = code(release)[:3]
     assert "zoo" not in of_timm + transformers.replace(str(release.path), "")
     expected = release.metrics["example"]["top"]
     assert list(expected.items()) == release.nearest_classes(Image.open(release.path / "example.png"))
     printed = [line.split(" ", 1) for line in run(of_timm, release.path).splitlines()]
     assert printed == [[f"{probability:.1%}", name] for name, probability in expected.items()]
-    answers = ast.literal_eval(run(transformers, release.path))
+    answers = ast.literal_eval(run(transformers, release.path).splitlines()[0])
     assert {each["label"]: each["score"] for each in answers} == pytest.approx(expected, abs=1e-5)
-    rows = re.findall(r"^\| (class \d) \| ([\d.]+) \|$", release.card, re.MULTILINE)
-    assert rows == [(name, f"{100 * probability:.1f}") for name, probability in expected.items()]
+    for name, probability in expected.items():
+        assert f" {name} {100 * probability:.1f} %" in release.card
 
 
+@reads_folders
 def test_all_programs_run_where_zoo_has_to_register_the_architecture(tmp_path: Path) -> None:
     made = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64))
     made.add_example(Image.new("L", (50, 40), 77), credit=CREDIT)
-    first, *_ = programs = [part for part in code(made) if "transformers" not in part and "timm" not in part]
-    root = f"import sys, torch\nsys.path.insert(0, {str(Path(zoo.__file__).parents[1])!r})\n"
+    first, *programs = [part for part in code(made) if "transformers" not in part]
+    root = f"import sys\nsys.path.insert(0, {str(Path(zoo.__file__).parents[1])!r})\n"
     expected = [f"{probability:.1%} {name}" for name, probability in made.metrics["example"]["top"].items()]
     assert run(root + first, made.path).splitlines() == expected
-    run(root + "images = torch.zeros(2, 3, 32, 32)\n" + "\n".join(programs[1:]), made.path)
+    run(root + "\n".join(programs), made.path)
 
 
 def test_an_example_is_small_goes_to_the_hub_and_stays_when_the_card_is_written_again(
     release: Release,
 ) -> None:
-    file = release.path / "example.png"
-    assert 20_000 < file.stat().st_size <= 40_000
+    assert 10_000 < (release.path / "example.png").stat().st_size < 60_000
     assert "example.png" in release_files(release.path)
     text = release.card
     assert CREDIT in text and text.count("](example.png)") == 1
     assert release.render_card() == text
     check_card(release.path, release.config)
-    release.verify()
-    there = addressed(text, "alice/lite0")
-    assert ModelCard(there).data["widget"] == [
-        {
-            "src": "https://huggingface.co/alice/lite0/resolve/main/example.png",
-            "example_title": "Example",
-        }
-    ]
-    assert "widget" not in ModelCard(zoo.open("cifar_resnet20.paco_digits_lt50").card).data.to_dict()
+    source = "https://huggingface.co/alice/lite0/resolve/main/example.png"
+    widget = ModelCard(addressed(text, "alice/lite0")).data["widget"]
+    assert widget == [{"src": source, "example_title": "Example"}]
 
 
 def test_metadata_are_true_of_the_architecture_and_the_method(release: Release, tmp_path: Path) -> None:
@@ -112,14 +104,11 @@ objective:
     made = release_of(tmp_path / "r", trained_encoder(), objective="classify", recipe_text=timms)
     data = ModelCard(made.card).data
     assert data.base_model == ["timm/tf_efficientnet_lite0.in1k", "alice/paco"]
-    assert data.library_name == "contrastive-zoo"
-    assert data.tags[1:] == [
-        "contrastive-zoo",
-        "classify",
-        "long-tailed-recognition",
-        "knowledge-distillation",
-        "balanced-softmax",
-    ]
+    assert (data.library_name, data.pipeline_tag) == ("contrastive-zoo", "image-feature-extraction")
+    words = "contrastive-zoo classify long-tailed-recognition knowledge-distillation balanced-softmax"
+    assert data.tags[1:] == words.split()
+    assert "`timm:tf_efficientnet_lite0.in1k`, whose licence also applies" in made.card
+    assert "centers" not in made.card and "## Results" not in made.card and "widget" not in data.to_dict()
 
 
 def test_an_example_needs_classes_a_credit_and_a_folder_of_ones_own(tmp_path: Path) -> None:
@@ -127,7 +116,7 @@ def test_an_example_needs_classes_a_credit_and_a_folder_of_ones_own(tmp_path: Pa
     made = release_of(tmp_path / "s", trained_encoder(), centers=some_centers(64))
     for release, credit, message in (
         (release_of(tmp_path / "r", trained_encoder()), CREDIT, "has no centers"),
-        (made, "", r"metrics\.json: .example.credit."),
+        (made, "\x1b[2J", r"metrics\.json: .example.credit."),
         (zoo.open("cifar_resnet20.paco_digits_lt50"), CREDIT, "shipped release does not change"),
     ):
         with pytest.raises(ReleaseError, match=message):
@@ -194,16 +183,11 @@ def test_metadata_and_model_index_are_what_the_hub_reads(original: Release) -> N
     check_card(original.path, original.config)
 
 
-def test_the_card_tells_results_run_data_limits_and_papers(original: Release) -> None:
+def test_the_card_tells_results_run_data_licence_and_papers(original: Release) -> None:
     for said in (
         "Trained by hand in 77.25 minutes.",
         "| linear | digits, long tail 50 | test | 50.13 | 48.00 | 12.50 | select: accuracy |",
-        "digits, train split, 344 images of 5 classes, from 125 down to 2 images a class",
-        "60 epochs, 660 steps, 20,640 images in 1,234.6 s (16.7 images/s) on 2 CPU cores",
-        "- Seed: 41\n",
-        "- These are the weights after the last epoch.\n",
-        "rare ones to be recognised less well",
-        "the log class frequencies were added",
+        "`paco` on digits, 344 images of 5 classes, from 125 down to 2 a class; 60 epochs on 2 CPU cores, ",
         "@inproceedings{cui2021paco",
         "@inproceedings{zhu2021ft",
         "released under `apache-2.0`",
@@ -215,9 +199,8 @@ def test_the_card_tells_results_run_data_limits_and_papers(original: Release) ->
     ("old", "new", "message"),
     [
         ("value: 50.13", "value: 99.9", r"model-index: found .*99.9.*own files say .*50.13"),
-        ("type: few", "type: many", "model-index: found"),
         ("- org/digits", "- a/b", r"datasets: found .'a/b'., but the release's own files say .'org/digits'."),
-        ("license: apache-2.0", "license: mit", r"license: found 'mit', .*--license mit"),
+        ("license: apache-2.0", "license: mit", r"license: found 'mit', .*--license"),
         ("- contrastive-zoo\n", "", "tags: found .*'paco'"),
         ("library_name: contrastive-zoo", "library_name: [timm", "metadata that the Hub does not take"),
         ("---\n", "", "library_name: found None, .*'contrastive-zoo'.*render_card"),
@@ -231,16 +214,9 @@ def test_a_card_whose_metadata_differ_from_the_record_is_refused(
         check_card(measured.path, measured.config)
 
 
-def test_an_evaluation_that_is_gone_from_the_metrics_is_refused_on_the_card(measured: Release) -> None:
-    metrics = {**measured.metrics, "evaluations": measured.metrics["evaluations"][:1]}
-    (measured.path / "metrics.json").write_text(json.dumps(metrics))
-    with pytest.raises(ReleaseError, match="model-index: found"):
-        check_card(measured.path, measured.config)
-
-
 def test_notes_survive_and_the_rest_is_written_anew(measured: Release) -> None:
     change(measured, "again. -->\n", "again. -->\n\n## Mine\n\nSaid by me.\n\n")
-    change(measured, "- Not meant for", "Gone. Not meant for")
+    change(measured, "Not meant for", "Gone. Not meant for")
     measured.add_evaluation(
         {**LINEAR, "protocol": "knn", "settings": {"k": 3}, "metrics": {"accuracy": 33.3}}
     )
@@ -258,49 +234,13 @@ def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(origi
     assert addressed("no code", "bob/fork") == "no code"
 
 
-@pytest.mark.parametrize(
-    ("objective", "said"),
-    [
-        ({"name": "bcl"}, True),
-        ({"name": "classify", "loss": "balanced_softmax"}, True),
-        ({"name": "classify", "loss": "cross_entropy"}, False),
-        ({"name": "gpaco", "rebalance": False}, False),
-    ],
-)
-def test_a_card_says_of_centers_whether_training_added_the_prior(
-    tmp_path: Path, objective: dict[str, Any], said: bool
-) -> None:
-    recipe = json.dumps({"objective": objective})  # which YAML reads, too
-    text = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64), recipe_text=recipe).card
-    assert ("the log class frequencies were added" in text) == said
-
-
-@pytest.mark.parametrize("smallest", [5, 250])
-def test_pictures_are_grouped_and_read_by_how_even_the_classes_are(tmp_path: Path, smallest: int) -> None:
+def test_pictures_of_a_release_are_shown_in_order(tmp_path: Path) -> None:
     (tmp_path / "source.png").write_bytes(b"png")
-    training, learned = ("curves", "scores", "balance"), ("features", "centers", "accuracy")
-    counts = {"largest": 250, "smallest": smallest}
-    dataset = {"name": "digits", "num_images": 500, "num_classes": 2, "class_counts": counts}
-    pictures = dict.fromkeys(sorted(training + learned), tmp_path / "source.png")
-    made = release_of(tmp_path / "r", trained_encoder(), pictures=pictures, dataset=dataset)
-    shown = re.findall(r"^(?:### (.+)|!\[.+\]\((\w+)\.png\))$", made.card, re.MULTILINE)
-    grouped = ["How the training went", *training, "What it learned", *learned]
-    assert [heading or name for heading, name in shown] == grouped
-    level = smallest == 250
-    assert ("being rare" in made.card) == ("falls to the right" in made.card) == (not level)
-    assert ("500 images of 2 classes, 250 of each\n" in made.card) == level
-
-
-def test_a_headless_release_is_a_feature_extractor_and_one_of_timms_weights_names_them(
-    tmp_path: Path,
-) -> None:
-    text = "init: {release: 'timm:resnet152.tv_in1k'}\n"
-    made = release_of(tmp_path / "r", trained_encoder(), objective="unknown", recipe_text=text)
-    data = ModelCard(made.card).data
-    assert (data.pipeline_tag, data.tags[1:]) == ("image-feature-extraction", ["contrastive-zoo"])
-    assert (data.base_model, data.base_model_relation) == ("timm/resnet152.tv_in1k", "finetune")
-    assert "`timm:resnet152.tv_in1k`, whose licence also applies" in made.card
-    assert "centers" not in made.card and "## Results" not in made.card
+    names = ["curves", "scores", "balance", "features", "centers", "accuracy"]
+    pictures = dict.fromkeys(sorted(names), tmp_path / "source.png")
+    made = release_of(tmp_path / "r", trained_encoder(), pictures=pictures)
+    assert re.findall(r"^!\[.+\]\((\w+)\.png\)$", made.card, re.MULTILINE) == names
+    assert made.card.count("## Pictures") == 1
 
 
 def test_every_licence_of_timms_weights_is_one_that_the_hub_takes() -> None:

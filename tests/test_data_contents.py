@@ -23,7 +23,7 @@ from zoo.data import DataConfig, ImageDataset, image_ids, open_dataset, sources
 from zoo.data.dataset import ImageStore
 from zoo.data.image_ids import OtherImages, content_ids, find_listed, list_images
 from zoo.errors import DataError, ReleaseError
-from zoo.image_list import ImageList
+from zoo.images import ImageList
 from zoo.release import Release, tensors
 from zoo.release.format import sha256
 from zoo.release.write import check_release

@@ -68,7 +68,9 @@ def sixteen_bit(values):
 
 
 def test_grey_of_more_than_8_bits_is_refused_because_it_would_be_clipped_to_white():
-    with pytest.raises(DataError, match=r'"x.png" cannot be read: grey values 0..65535, expected 0..255'):
+    with pytest.raises(
+        DataError, match=r'"x.png" cannot be read: grey values 0..65535, expected whole numbers 0..255'
+    ):
         read_image(sixteen_bit([[0, 255, 256, 65535]]), "x.png")
     small = np.asarray(read_image(sixteen_bit([[0, 7, 255]]), "x.png"))
     assert small.tolist() == [[[0] * 3, [7] * 3, [255] * 3]]
@@ -77,10 +79,10 @@ def test_grey_of_more_than_8_bits_is_refused_because_it_would_be_clipped_to_whit
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([[0.0, 0.9], [0.5, 0.25]], r"grey values 0\.\.0\.9 with fractions, expected whole numbers 0\.\.255"),
-        ([[0.0, math.nan], [1.0, 2.0]], "grey values that are NaN or infinite"),
-        ([[0.0, -math.inf], [1.0, 2.0]], "grey values that are NaN or infinite"),
-        ([[0.0, 256.0], [1.0, 2.0]], r"grey values 0\.0\.\.256\.0, expected 0\.\.255"),
+        ([[0.0, 0.9], [0.5, 0.25]], r"grey values 0\.0\.\.0\.\d+, expected whole numbers 0\.\.255"),
+        ([[0.0, math.nan], [1.0, 2.0]], "grey values nan"),
+        ([[0.0, -math.inf], [1.0, 2.0]], "grey values -inf"),
+        ([[0.0, 256.0], [1.0, 2.0]], r"grey values 0\.0\.\.256\.0, expected whole numbers"),
     ],
 )
 def test_floating_point_grey_that_would_be_cut_off_is_refused(values, message):

@@ -345,10 +345,9 @@ def test_a_release_says_who_taught_it(taught: Release) -> None:
 def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
     own, other = teachers_in(taught)
-    both = rf'teachers\.0 is the folder "{own}", .*\.teachers\.1 is the folder "{other}": .*--start'
-    with pytest.raises(ReleaseError, match=both):
+    with pytest.raises(ReleaseError, match=rf'teachers\.0 is the folder "{own}", .*--start'):
         zoo.push(folder, "alice/taught", token="hf_none")
-    with pytest.raises(ReleaseError, match=r"began with .*teachers\.0: .*teachers\.1: .*nothing of it is"):
+    with pytest.raises(ReleaseError, match=r'learned from "/.*", "/.*"; nothing of it is'):
         with_start(zoo.open(folder), "shipped:cifar_resnet20.moco_v2_ft_digits_lt50")
     named = with_start(zoo.open(folder), PACO)
     assert teachers_in(named) == [PACO, other]

@@ -30,7 +30,7 @@ def test_wheel_contains_recipes_and_finds_them_without_the_checkout(tmp_path: Pa
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         names = archive.namelist()
-    card = {f"zoo/release/{name}" for name in ("card.md.j2", "citations.bib")}
+    card = {f"zoo/release/{name}" for name in ("card.md.j2", "citations.bib", "licenses.txt")}
     assert {"zoo/py.typed", "zoo/report/page.html.j2", *card} <= set(names)
     assert not [n for n in names if n.startswith(("tests/", "recipes/"))]
     code = (

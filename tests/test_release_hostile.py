@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import shutil
-import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -93,12 +92,6 @@ def tensors(name: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Dama
     return damage
 
 
-def safetensors(shape: list[int]) -> bytes:
-    """Return a file that declares a tensor of a shape, and holds 16 bytes."""
-    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": (0, 16)}}).encode()
-    return struct.pack("<Q", len(header)) + header + b"0" * 16
-
-
 KNN = {"protocol": "knn", "data": "d", "split": "test", "metrics": {"accuracy": 50.0}}
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\n"
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
@@ -106,51 +99,30 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     # config.json: code and other files
     "code": (edit("auto_map", {"AutoModel": "evil.Model"}), 'unknown key "auto_map"'),
     "another file": (edit("pretrained_cfg.file", "/etc/passwd"), r'unknown key "pretrained_cfg\.file"'),
-    "a loader": (edit("pretrained_cfg.custom_load", True), r'"pretrained_cfg\.custom_load": found True'),
     "other weights": (edit("model_args.pretrained", True), "model_args: pretrained cannot be part"),
     "an address": (edit("architecture", "hf-hub:evil/model"), '"architecture": found .*hf-hub:evil/model'),
-    "a path for a name": (edit("zoo.name", "../../etc/passwd"), r'"zoo\.name": found'),
     # slips, with the nearest
     "a slip": (edit("num_clases", 1), r'unknown key "num_clases"\. Did you mean "num_classes"'),
-    "a newer key": (edit("zoo.recipe_sha", 1), r'mean "recipe_sha256".*a newer zoo may have written it'),
     "an architecture": (edit("architecture", "cifar_resnet_20"), 'Did you mean "cifar_resnet20"'),
     "a newer format": (edit("zoo.format", 2), "found release format 2, expected 1; a newer zoo"),
     # values
-    "classes as text": (edit("num_classes", "5"), '"num_classes": found .*expected a valid integer'),
-    "other classes": (edit("num_classes", 10**9), "found 5, but num_classes is 1000000000"),
-    "no hash": (edit("zoo.centers_sha256", None), r"zoo\.centers_sha256: found None, has_centers is True"),
-    "no section": (edit("zoo", None), '"zoo": found None'),
+    "no hash": (edit("zoo.centers_sha256", None), r"zoo\.centers_sha256: found None, has_centers True"),
     "endless layers": (edit("model_args", {"depth": 10**9}), "expected a number of at most 16384"),
     "infinity": (edit("training", {"seconds": 1e999}, "metrics.json"), r'"training.seconds": found inf'),
     # words that would be obeyed or forge a line where they are printed
     "an escape": (edit("zoo.description", "\x1b]0;owned\x07"), '"zoo.description": found control characters'),
     "a line in a name": (edit("label_names.0", "cat\nAccuracy: 100 %"), "found control characters, .cat"),
-    "text turned around": (edit("label_names.0", "a\u202eb"), r'"label_names\.0": found control characters'),
-    "a line in hardware": (
-        edit("training", {"hardware": "CPU\nx"}, "metrics.json"),
-        r'metrics\.json: "training\.hardware": found control characters',
-    ),
     # files that are none
     "deep JSON": (write("config.json", b"[" * 100_000), "not valid JSON"),
-    "a key twice": (write("config.json", b'{"zoo": 1, "zoo": 2}'), "a key stands twice among zoo, zoo"),
-    "no UTF-8": (write("metrics.json", b"\xff\xfe{}"), "cannot be read"),
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
     "no timm model": (write("config.json", '{"architecture": "resnet18"}'), 'no "pretrained_cfg", expected'),
-    "git's pointer": (write(WEIGHTS, LFS), "Git LFS's pointer .* `git lfs pull`"),
-    "a pipe": (lambda f: ((f / WEIGHTS).unlink(), os.mkfifo(f / WEIGHTS)), f"{WEIGHTS} is missing"),
+    "git's pointer": (write(WEIGHTS, LFS), "found b'version https://git-lfs.* expected a whole safetensors"),
     "no config": (lambda f: (f / "config.json").unlink(), "no release, config.json is missing"),
     # tensors
-    "a giant header": (write(WEIGHTS, struct.pack("<Q", 1 << 63) + b"{}"), "damaged, cut off"),
-    "terabytes": (write(WEIGHTS, safetensors([10**12])), "damaged, cut off"),
     "a tensor more": (tensors(WEIGHTS, lambda t: t.update(extra=torch.ones(3))), "unexpected: extra"),
-    "a tensor less": (tensors(WEIGHTS, lambda t: t.pop("conv1.weight")), "missing: conv1.weight"),
     "another shape": (
         tensors(WEIGHTS, lambda t: t.update({"conv1.weight": torch.ones(16, 3, 5, 5)})),
         r"conv1.weight is F32 \[16, 3, 5, 5\] instead of torch.float32 \[16, 3, 3, 3\]",
-    ),
-    "another type": (
-        tensors(WEIGHTS, lambda t: t.update({"conv1.weight": t["conv1.weight"].to(torch.int8)})),
-        r"conv1.weight is I8 \[16, 3, 3, 3\] instead of torch.float32",
     ),
     "narrow centers": (
         tensors(CENTERS, lambda t: t.update(weight=torch.ones(5, 63))),
@@ -159,11 +131,10 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     # recipe and evaluations
     "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*anchors, aliases and tags are not"),
     "YAML code": (write("recipe.yaml", "a: !!python/object/apply:os.system [x]"), "not valid YAML"),
-    "no recipe": (write("recipe.yaml", ""), "found None"),
     "no training": (edit("training", [], "metrics.json"), r'"training": found \[\]'),
     "another value": (
         edit("evaluations", [{**KNN, "value": 95.0}], "metrics.json"),
-        r'evaluation 0: "value": found 95\.0, but "metrics" has 50\.0 as accuracy',
+        r'evaluation 0: "value": found 95\.0 as .accuracy., but "metrics" has 50\.0',
     ),
 }
 
@@ -174,11 +145,6 @@ def test_a_damaged_release_is_one_clear_error_and_does_no_harm(copied: Path, cas
     damage(copied)
     with refused(message):
         read_all(copied)
-
-
-def test_opening_reads_no_weights(copied: Path) -> None:
-    (copied / WEIGHTS).unlink()
-    assert json.loads((copied / "config.json").read_text()) == zoo.open(copied).config
 
 
 def test_a_description_may_have_several_lines(copied: Path) -> None:
@@ -204,7 +170,7 @@ def test_a_pickle_under_any_name_is_not_unpickled(copied: Path, tmp_path: Path, 
     else:
         torch.save({"a": Exploit(mark)}, stream, _use_new_zipfile_serialization=form == "torch")
     write(name, stream.getvalue())(copied)
-    with refused(f"{name}: this is a pickle" if name.endswith("safetensors") else name):
+    with refused(name):
         read_all(copied)
     assert not mark.exists()
 
@@ -212,32 +178,25 @@ def test_a_pickle_under_any_name_is_not_unpickled(copied: Path, tmp_path: Path, 
 # --- hashes ---
 
 
-@pytest.fixture
-def hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Begin an empty record of verified files, and note which files are hashed."""
+def test_a_file_is_hashed_by_its_first_load_and_by_each_verification(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Path] = []
     sha256 = format.sha256
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(format, "_SETTLED_NS", -1)  # files of this moment count as settled
     monkeypatch.setattr(format, "sha256", lambda file: asked.append(file) or sha256(file))
-    return asked
-
-
-def test_a_file_is_hashed_by_its_first_load_and_by_each_verification(
-    copied: Path, hashed: list[Path]
-) -> None:
-    zoo.load(copied)
-    zoo.load(copied)
-    zoo.load(copied, in_chans=1)
-    assert hashed == [copied / WEIGHTS]
+    for kwargs in ({}, {}, {"in_chans": 1}):
+        zoo.load(copied, **kwargs)
+    assert asked == [copied / WEIGHTS]
     zoo.open(copied).verify()
-    assert len(hashed) == 4
+    assert len(asked) == 4
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # nothing can be kept in a file
+    zoo.load(copied)
+    assert len(asked) == 5
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, CENTERS])
-def test_a_changed_byte_is_found_though_size_and_times_look_the_same(
-    copied: Path, hashed: list[Path], name: str
-) -> None:
+def test_a_changed_byte_is_found_though_size_and_times_look_the_same(copied: Path, name: str) -> None:
     read_all(copied)
     file = copied / name
     times = file.stat()
@@ -249,24 +208,6 @@ def test_a_changed_byte_is_found_though_size_and_times_look_the_same(
         read_all(copied)
     with pytest.raises(ReleaseError, match=f"{name}: sha256"):
         zoo.open(copied).verify()
-
-
-def test_a_damaged_record_is_begun_anew_and_a_young_file_is_in_none(
-    copied: Path, tmp_path: Path, hashed: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = tmp_path / "cache/zoo/verified.json"
-    record.parent.mkdir(parents=True)
-    record.write_bytes(b"\xff")
-    monkeypatch.setattr(format, "_SETTLED_NS", 10**10)
-    zoo.load(copied)
-    assert record.read_bytes() == b"\xff"
-    monkeypatch.setattr(format, "_SETTLED_NS", -1)
-    zoo.load(copied)
-    zoo.load(copied)
-    assert len(hashed) == 2
-    monkeypatch.setenv("XDG_CACHE_HOME", str(record))  # no folder can be made in a file
-    zoo.load(copied)
-    assert len(hashed) == 3
 
 
 # --- check_release, before a push ---
@@ -288,7 +229,10 @@ def test_a_sound_release_passes_also_in_huggingface_hubs_cache(released: Release
     [
         (lambda f: (f / "README.md").unlink(), "README.md is missing"),
         (lambda f: (f / "recipe.yaml").write_text("a: 1"), "recipe.yaml: sha256"),
-        (lambda f: os.truncate(f / WEIGHTS, 50 << 30), "damaged, cut off"),  # a hole: takes no space
+        (
+            lambda f: os.truncate(f / WEIGHTS, 50 << 30),
+            "expected a whole safetensors",
+        ),  # a hole: takes no space
         (edit("zoo.feature_dim", 63), "does not fit 5 classes"),
     ],
 )
@@ -296,9 +240,3 @@ def test_a_release_whose_parts_disagree_does_not_pass(copied: Path, damage: Dama
     damage(copied)
     with refused(message):
         check_release(zoo.open(copied))
-
-
-def test_views_of_a_recipe_that_cannot_be_read_with_are_refused(copied: Path) -> None:
-    (copied / "recipe.yaml").write_text("views: {workers: many, backend: tensor}\n")
-    with pytest.raises(ReleaseError, match=r'recipe\.yaml: views: "workers": found .many.'):
-        zoo.evaluate(copied, "knn", "digits", device="cpu", save=False)

@@ -1,7 +1,6 @@
 """`zoo.load` and `zoo.open`: the model, its heads, where releases are found, and what is refused."""
 
 import pickle
-import shutil
 
 import numpy as np
 import pytest
@@ -28,12 +27,6 @@ def released(tmp_path_factory):
 
 
 @pytest.fixture
-def copied(released, tmp_path):
-    """A copy of that release, to be damaged."""
-    return shutil.copytree(released[0].path, tmp_path / "copy")
-
-
-@pytest.fixture
 def images():
     return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(5))
 
@@ -52,17 +45,6 @@ def test_the_centers_head_is_the_linear_map_of_the_features(released, images):
     logits = zoo.load(release.path, head="centers").eval()(images)
     centers = release.centers
     torch.testing.assert_close(logits, encoder(images) @ centers.weight.T + centers.bias)
-
-
-def test_plain_timm_reads_the_same_classifier_and_metadata(released, images):
-    release, _ = released
-    loaded = zoo.load(release.path, head="centers").eval()
-    plain = plain_timm(release.path)
-    assert torch.equal(loaded(images), plain(images))
-    source = {"source", "file"}
-    assert {k: v for k, v in loaded.pretrained_cfg.items() if k not in source} == {
-        k: v for k, v in plain.pretrained_cfg.items() if k not in source
-    }
 
 
 def test_a_fresh_head_is_drawn_from_torchs_generator(released, images):
@@ -88,18 +70,6 @@ def test_loading_an_encoder_draws_no_random_numbers(released):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_features_only_and_a_new_head_are_those_of_plain_timm(released, images):
-    release, encoder = released
-    maps = zoo.load(release.path, features_only=True).eval()(images)
-    assert [tuple(m.shape[1:]) for m in maps] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
-    assert torch.equal(maps[-1], encoder.forward_features(images))
-    plain = plain_timm(release.path, features_only=True)(images)
-    assert all(torch.equal(one, other) for one, other in zip(maps, plain, strict=True))
-    model = zoo.load(release.path, num_classes=7).eval()
-    assert torch.equal(model.forward_features(images), maps[-1])
-    assert model(images).shape == (2, 7)
-
-
 def test_timms_arguments_are_passed_through(released, images):
     release, encoder = released
     assert zoo.load(release.path, drop_rate=0.3).drop_rate == 0.3
@@ -123,32 +93,16 @@ def test_positions_are_resampled_for_another_image_size(tmp_path):
     assert torch.equal(larger(images), plain(images))
 
 
-def test_an_encoder_is_exported_by_torch_for_batches_of_any_size(released, tmp_path):
-    model = zoo.load(released[0].path).eval()
-    batch = ({0: torch.export.Dim("batch")},)
-    exported = torch.export.export(model, (torch.zeros(2, 3, 32, 32),), dynamic_shapes=batch)
-    for count in (1, 5):
-        images = torch.randn(count, 3, 32, 32)
-        torch.testing.assert_close(exported.module()(images), model(images))
-
-
 def test_dtype_and_device(released, images):
     model = zoo.load(released[0].path, dtype=torch.float64, device="cpu", num_classes=3)
     assert {p.dtype for p in model.parameters()} == {torch.float64}
     assert model(images.double()).shape == (2, 3)
 
 
-def test_models_whose_buffers_cannot_be_recomputed_are_built_in_memory(
-    released, tmp_path, images, monkeypatch
-):
-    """As with a timm older than `init_non_persistent_buffers`."""
+def test_buffers_that_no_file_holds_are_computed_and_nothing_is_drawn(tmp_path):
     args = {"img_size": 64, "embed_dim": 24, "depths": (1, 1, 1, 1)}
     encoder = trained_encoder("swin_tiny_patch4_window7_224", **args)
     release = release_of(tmp_path / "r", encoder, "swin_tiny_patch4_window7_224", 64, model_args=args)
-    from timm.models import swin_transformer
-
-    for block in (swin_transformer.WindowAttention, swin_transformer.SwinTransformerBlock):
-        monkeypatch.delattr(block, "init_non_persistent_buffers", raising=False)  # older timm has none
     state = torch.get_rng_state()
     loaded = zoo.load(release.path).eval()
     assert torch.equal(torch.get_rng_state(), state)
@@ -174,10 +128,9 @@ def test_the_transform_is_the_releases_own(released):
         ({"num_classes": 3, "features_only": True}, "give one"),
         ({"head": "center"}, 'expected None or "centers"'),
         ({"num_classes": -1}, "found -1"),
-        ({"pretrained": False}, "pretrained: weights and architecture are those of"),
-        ({"checkpoint_path": "x"}, "checkpoint_path: weights"),
-        ({"device": "cuda:77"}, 'device: found "cuda:77", which torch cannot use here'),
-        ({"dtype": torch.int64}, "dtype: found torch.int64"),
+        ({"checkpoint_path": "x"}, "checkpoint_path: expected an argument of cifar_resnet20"),
+        ({"device": "cuda:77"}, 'device="cuda:77"'),
+        ({"dtype": torch.int64}, "dtype=torch.int64"),
         ({"drop_rat": 0.3}, r'takes no argument "drop_rat"\. Did you mean "drop_rate"\?'),
     ],
 )
@@ -191,21 +144,11 @@ def test_a_head_of_centers_needs_centers(released, tmp_path):
         release_of(tmp_path / "r", released[1]).load(head="centers")
 
 
-def test_training_a_loaded_model_does_not_change_the_file(copied, images):
-    model = zoo.load(copied)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    model(images).square().mean().backward()
-    before = model.conv1.weight.detach().clone()
-    optimizer.step()
-    assert not torch.equal(model.conv1.weight, before)
-    zoo.open(copied).verify()
-
-
 def test_the_transform_refuses_what_it_would_show_wrongly(released):
     """Grey of 16 bits became white without a word, and an array ended in an AttributeError."""
     transform = released[0].transform()
     grey = np.linspace(0, 255, 40 * 40).reshape(40, 40).astype(np.uint16)
-    with pytest.raises(DataError, match=r"grey values 0..65535, expected 0..255; save it with 8 bits"):
+    with pytest.raises(DataError, match=r"grey values 0..65535, expected whole numbers 0..255"):
         transform(Image.fromarray(grey * 257))
     small = transform(Image.fromarray(grey))  # 16 bits that hold 8
     assert torch.equal(small, transform(Image.fromarray(grey.astype(np.uint8))))

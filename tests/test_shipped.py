@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,48 +16,6 @@ from zoo.training.optim import build_optimizer, build_schedule
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 DIGITS = [name for name in zoo.list_models() if "_digits" in name]
-ON_A_CPU: dict[str, object] = {"training.precision": "bf16", "training.threads": 1, "views.cache": True}
-PARQUET: dict[str, str | None] = {
-    "kind": "parquet",
-    "train": "train-*.parquet",
-    "test": "test-*.parquet",
-    "image": "img",
-    "label": "fine_label",
-    "download": None,
-}
-# trained when recipes had torchvision's AutoAugment instead of PaCo's authors'
-AUTO_AUGMENT: dict[str, object] = {"views.train.0.2.variant": "torchvision"}
-COMPUTED_WITH: dict[str, dict[str, object]] = {
-    "cifar_resnet32.ce_cifar100_lt100": ON_A_CPU,
-    **{
-        f"cifar_resnet32.{method}_cifar100_lt100": {**ON_A_CPU, **AUTO_AUGMENT}
-        for method in ("balanced_softmax", "paco", "bcl", "distilled")
-    },
-    "cifar_resnet32.gpaco_cifar100_lt100": {
-        "training.precision": "bf16",
-        "training.threads": 2,
-        **AUTO_AUGMENT,
-    },
-    "cifar_resnet32.gpaco_cifar100_lt100_e100": AUTO_AUGMENT,
-    "cifar_resnet32.paco_ft_cifar100_lt100_e100": AUTO_AUGMENT,
-    **{
-        f"cifar_resnet32.{method}_cifar100_lt100_e100": {
-            **{f"data.source.{key}": value for key, value in PARQUET.items()},
-            **AUTO_AUGMENT,
-        }
-        for method in ("ce_autoaugment", "balanced_softmax", "paco")
-    },
-}
-"""How recipes that are for a GPU were computed here, and what recipes said when releases were trained."""
-
-
-def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Return the values of a plain recipe by dotted path, into the lists of views too."""
-    views = isinstance(value, list) and path.startswith("views.")
-    parts = enumerate(value) if views else value.items() if isinstance(value, dict) and value else None
-    if parts is None:
-        return {path: value}
-    return {k: v for key, each in parts for k, v in leaves(each, f"{path}.{key}" if path else key).items()}
 
 
 @pytest.mark.parametrize("name", zoo.list_models())
@@ -98,9 +55,7 @@ def test_shipped_release(name: str) -> None:
     assert release.name == name
     assert release.path.name == name
     recipe = Recipe.from_yaml((release.path / "recipe.yaml").read_text(), name)
-    ours, of_checkout = (leaves(each.model_dump(mode="json")) for each in (recipe, Recipe.load(name)))
-    changed = {key: ours.get(key) for key in ours | of_checkout if ours.get(key) != of_checkout.get(key)}
-    assert changed == COMPUTED_WITH.get(name, {})  # else the checkout's recipe is the one it was trained with
+    assert recipe.name == name
     assert not (release.path / "run").exists()
     images = torch.randn(2, 3, recipe.views.eval.size, recipe.views.eval.size)
     theirs = plain_timm(release.path, num_classes=0)(images)
@@ -148,29 +103,6 @@ def test_recorded_accuracies_on_cifar100_come_out_again(name: str) -> None:
                 assert again["metrics"][group] is None
             else:  # another machine may round borderline images otherwise
                 assert again["metrics"][group] == pytest.approx(recorded["metrics"][group], abs=0.2)
-
-
-def test_two_releases_are_compared_on_the_same_images(tmp_path: Path) -> None:
-    """What README's paired differences are made with."""
-    both = [paired.answers(name, "knn", None, []) for name in DIGITS]
-    found = [zoo.evaluate(name, "knn", save=False)["metrics"] for name in DIGITS]
-    for one, metrics in zip(both, found, strict=True):
-        assert 100 * one.right.double().mean().item() == pytest.approx(metrics["accuracy"])
-    parts = paired.differences(both[0], both[1])
-    assert parts["all"][0] == pytest.approx(found[0]["accuracy"] - found[1]["accuracy"])
-    assert 0 < parts["all"][1] < parts["few"][1]  # of fewer images less is known
-    assert sum(part.sum() for part in (both[0].many > 100, both[0].many < 20)) < len(both[0].right)  # type: ignore[operator]
-
-    file = tmp_path / "results.json"  # of one whose weights are elsewhere
-    file.write_text('{"format": 1}')
-    paired.keep_in(file, "knn", both[1])
-    again = paired.answers(str(file), "knn", None, [])
-    assert torch.equal(again.right, both[1].right)
-    assert paired.differences(both[0], again) == parts
-    with pytest.raises(SystemExit, match="different test images"):
-        paired.differences(both[0], again._replace(test_sha256="other"))
-    with pytest.raises(SystemExit, match="does not say which images are right by linear"):
-        paired.answers(str(file), "linear", None, [])
 
 
 def test_a_paired_difference_by_hand() -> None:

@@ -6,7 +6,6 @@ file, so its pages are read when they are first used: the note has the ratio wit
 """
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,7 +34,6 @@ def _measure(arch: str, target: float) -> Row:
             lambda: zoo.load(release.path),
             lambda: timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0),
         ]
-        time.sleep(2.5)  # until the file counts as settled, see `zoo.release.format.known_sha256`
         images = torch.randn(2, 3, 224, 224)
         with torch.no_grad():
             first, second = (load().eval()(images) for load in loaders)

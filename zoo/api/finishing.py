@@ -16,7 +16,7 @@ from zoo.errors import DataError, TrainingError, ZooError
 from zoo.evaluation.measure import measure
 from zoo.evaluation.probe_data import Encoded, ProbeData, Reading
 from zoo.evaluation.published import ProbeRun
-from zoo.image_list import ImageList
+from zoo.images import ImageList
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.release import Preprocess, write_release

@@ -16,7 +16,7 @@ from zoo.data.memory import Root
 from zoo.data.sources import from_archive
 from zoo.errors import DataError, Interrupted, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS, write_text
-from zoo.image_list import ImageList
+from zoo.images import ImageList
 from zoo.launch import others_waiting, restarted
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe

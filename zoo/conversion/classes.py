@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from zoo.class_names import EXPECTED, first_unfit
 from zoo.data import ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ReleaseError, ZooError
 from zoo.files import is_dir, is_file, read_text
+from zoo.images import CLASS_NAMES, invalid_class_name
 
 Order = Literal["natural", "plain"]
 _MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
@@ -46,8 +46,8 @@ def read_classes(
     numbers, counted = _read(counts, "class counts")
     if named is not None and counted is not None and named.class_names != counted.class_names:
         raise ReleaseError("class counts: their data have other classes than the labels'")
-    if names is not None and (unfit := first_unfit(names)) is not None:
-        raise ReleaseError(f"labels: found {names[unfit]!r} of class {unfit}, expected {EXPECTED}")
+    if names is not None and (unfit := invalid_class_name(names)) is not None:
+        raise ReleaseError(f"labels: found {names[unfit]!r} of class {unfit}, expected {CLASS_NAMES}")
     if any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers or ()):
         raise ReleaseError(f"class counts: found {numbers}, expected whole numbers from 0")
     if numbers is not None and not num_classes:

@@ -21,8 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
+from zoo.images import EIGHT_BIT, to_rgb
 from zoo.launch import neighbours
-from zoo.pixels import EIGHT_BIT, to_rgb
 
 LOG = logging.getLogger("zoo.data")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from zoo.data.dataset import ImageDataset
 from zoo.data.decode import progress
 from zoo.errors import DataError
-from zoo.image_list import ImageList
+from zoo.images import ImageList
 
 UNREADABLE = -1
 MAX_IMAGES = 4_000_000  # to decode and hash so many takes minutes, at the end of a training of days

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.class_names import EXPECTED, first_unfit
 from zoo.data.config import (
     DataConfig,
     Digits,
@@ -32,7 +31,7 @@ from zoo.data.memory import MemoryImages, Root
 from zoo.data.table import open_hub, open_parquet, split_files
 from zoo.errors import DataError, few, is_printable
 from zoo.files import is_dir, is_file, names_in
-from zoo.image_list import ImageList
+from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
 from zoo.locks import turn
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
@@ -126,12 +125,12 @@ def _read(source: Source, split: Split, root: Root) -> ImageDataset:
     where, names = f" in {str(folder)!r}" if folder else "", found.class_names
     if not is_printable(data_name(source, root)):
         raise DataError(
-            f"{source.kind}: found a folder called {data_name(source, root)!r}, expected {EXPECTED}"
+            f"{source.kind}: found a folder called {data_name(source, root)!r}, expected {CLASS_NAMES}"
         )
-    place = first_unfit(names)
+    place = invalid_class_name(names)
     if place is not None:
         raise DataError(
-            f"{source.kind}: found a class called {names[place][:80]!r}{where}, expected {EXPECTED}"
+            f"{source.kind}: found a class called {names[place][:80]!r}{where}, expected {CLASS_NAMES}"
         )
     if len({composed(name) for name in names}) < len(set(names)):
         seen: dict[str, str] = {}

@@ -20,10 +20,10 @@ from zoo.experiments.records import RESULTS, RunRecord, as_json
 from zoo.experiments.runs import Run, different, require_unused, train_all
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.files import RUNS, write_text, writing
-from zoo.markdown import markdown_table
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
+from zoo.release.card import markdown_table
 from zoo.release.evaluations import ACCURACIES
 from zoo.release.format import holds_release
 from zoo.training import RunFolder

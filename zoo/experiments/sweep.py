@@ -22,10 +22,10 @@ from zoo.experiments.runs import Run, different, require_unused, train_all
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures
 from zoo.files import RUNS, is_file, write_text, writing
-from zoo.markdown import markdown_table
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
 from zoo.release import Release
+from zoo.release.card import markdown_table
 from zoo.report.diagnose import diagnose
 from zoo.report.subject import open_subjects
 

@@ -19,8 +19,8 @@ from zoo.errors import ZooError
 from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find, shipped_leaves
 from zoo.experiments.statistics import draw_numbers, duration, mean_text
 from zoo.files import read_text, write_text, writing
-from zoo.markdown import escaped, markdown_table
 from zoo.release import Release
+from zoo.release.card import escaped, markdown_table
 from zoo.release.evaluations import PREFERRED
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"

@@ -1,9 +1,4 @@
-"""The release folder: what `pretrain` writes, the Hub holds, and `zoo.load`, timm and transformers read.
-
-Names are fetched when they are used.
-"""
-
-from __future__ import annotations
+"""The release folder: what `pretrain` writes, the Hub holds, and `zoo.load`, timm and transformers read."""
 
 from typing import TYPE_CHECKING
 

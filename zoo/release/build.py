@@ -22,6 +22,9 @@ from zoo.release import configs
 from zoo.release.format import CONFIG, WEIGHTS, check_sha256
 from zoo.release.tensors import mismatch, read_header, read_tensors
 
+# Of timm's factory's own arguments, those that a load may have.
+_LOADING = {"features_only", "out_indices", "feature_cls", "feature_cfg", "scriptable"}
+_LOADING |= {"exportable", "no_jit"}
 # What timm's factory and builder take for themselves: sources of weights and code, not the architecture.
 NO_ARGUMENTS = frozenset(
     {
@@ -31,29 +34,14 @@ NO_ARGUMENTS = frozenset(
     }
     - {"kwargs"}
 )
-_ASKED = {"features_only", "out_indices", "feature_cls", "feature_cfg", "scriptable", "exportable", "no_jit"}
 
 
 def build(
-    folder: Path,
-    config: Mapping[str, Any],
-    *,
-    num_classes: int,
-    head: str | None,
-    device: torch.device | str | None,
-    dtype: torch.dtype | None,
-    model_kwargs: Mapping[str, Any],
+    folder: Path, config: Mapping[str, Any], num_classes: int, head: str | None, kwargs: Mapping[str, Any]
 ) -> nn.Module:
-    """Return the model of `zoo.load`; see there for the arguments.
-
-    Raises:
-        ReleaseError: when it cannot be loaded as asked for, naming the argument; and as `check_fit`.
-    """
-    _check_request(config, num_classes, head, device, model_kwargs)
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ReleaseError(f"dtype: found {dtype!r}, expected a floating-point type, e.g. torch.float16")
+    """Return the model of `zoo.load`, see there; a `ReleaseError` names the wrong argument or file."""
+    _check_request(config, num_classes, head, kwargs)
     weights, classes = folder / WEIGHTS, config["num_classes"] if head else 0
-    check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
         model, names = check_fit(folder, config, classes)
         fits = True
@@ -61,79 +49,53 @@ def build(
         if not configs.is_plain(config):
             raise
         fits = False  # timm adapts files of its older versions
-    with torch.random.fork_rng(devices=[]):  # a load draws nothing, whichever way it takes
-        if fits and not model_kwargs:
+    with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
+        if fits and not kwargs:
             expected = model.state_dict()
             state = read_tensors(weights, config["zoo"]["weights_sha256"])
             state = {name: state[name].to(expected[name].dtype) for name in names}
             model.load_state_dict(state, assign=True)
-            if not _fill_buffers(model):
+            if any(buffer.is_meta for buffer in model.buffers()):  # non-persistent ones are in no file
                 model = _create(config, classes, {})
                 model.load_state_dict(state, assign=True)
         else:  # arguments may change the tensors, as timm's versions did: it knows how to adapt them
             check_sha256(weights, config["zoo"]["weights_sha256"])
             try:
                 if not fits and classes != config["num_classes"]:
-                    # then timm leaves out what does not fit without a word
-                    _create(config, config["num_classes"], model_kwargs, weights)
-                model = _create(config, classes, model_kwargs, weights)
+                    # raises for what does not fit, which timm leaves out silently with another classifier
+                    _create(config, config["num_classes"], kwargs, weights)
+                model = _create(config, classes, kwargs, weights)
             except ZooError as error:
                 raise ReleaseError(f"{weights}: {error}") from error
     if num_classes:
         model.reset_classifier(num_classes)  # type: ignore[operator]
-    return model.to(device=device, dtype=dtype)
+    return model
 
 
 def _check_request(
-    config: Mapping[str, Any],
-    num_classes: int,
-    head: str | None,
-    device: torch.device | str | None,
-    model_kwargs: Mapping[str, Any],
+    config: Mapping[str, Any], num_classes: int, head: object, kwargs: Mapping[str, Any]
 ) -> None:
-    name = config["zoo"]["name"]
-    if not_asked := sorted(NO_ARGUMENTS - _ASKED & model_kwargs.keys()):
-        raise ReleaseError(
-            f"{not_asked[0]}: weights and architecture are those of {name}, expected arguments of "
-            f"{config['architecture']}, e.g. drop_rate=0.1"
-        )
-    if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 0:
+    name, arch = config["zoo"]["name"], config["architecture"]
+    if refused := sorted(NO_ARGUMENTS - _LOADING & kwargs.keys()):
+        raise ReleaseError(f"{refused[0]}: expected an argument of {arch}, e.g. drop_rate=0.1")
+    if type(num_classes) is not int or num_classes < 0:
         raise ReleaseError(f"num_classes: found {num_classes!r}, expected 0 or more")
     if head not in (None, "centers"):
         raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
-    if bool(head) + bool(num_classes) + bool(model_kwargs.get("features_only")) > 1:
-        raise ReleaseError(
-            f'{name}: num_classes=N, head="centers" and features_only=True go not together; give one'
-        )
+    if bool(head) + bool(num_classes) + bool(kwargs.get("features_only")) > 1:
+        raise ReleaseError(f'{name}: give one of num_classes=N, head="centers" and features_only=True')
     if head and not config["zoo"]["has_centers"]:
         raise ReleaseError(f"{name} has no centers: its objective learned none. Use num_classes=N")
     if head and not config["num_classes"]:
-        raise ReleaseError(
-            f"{name}: the classifier of {config['architecture']} is not one linear layer, so"
-            " the centers are no head for it; zoo.open(...).centers has them"
-        )
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:  # an accelerator that is not here
-        raise ReleaseError(
-            f'device: found "{device}", which torch cannot use here: {first_line(error)}'
-        ) from None
+        raise ReleaseError(f"{name}: the classifier of {arch} is not one linear layer; see Release.centers")
 
 
 def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tuple[nn.Module, list[str]]:
     """Compare the weights' header with the architecture of `config`; no tensor is read or allocated.
 
-    Args:
-        folder: the release.
-        config: its `config.json`.
-        num_classes: the config's, or 0 for the encoder alone.
-
-    Returns:
-        The architecture on the meta device, and the names of its tensors in the file.
-
-    Raises:
-        ReleaseError: when there is no such architecture, it does not take the config's arguments, or its
-            tensors are not those of the file.
+    Returns the architecture, with the config's `num_classes` or 0, on the meta device, and the names of its
+    tensors in the file. A `ReleaseError` says that there is no such architecture, that it does not take the
+    config's arguments, or which tensors differ.
     """
     weights = folder / WEIGHTS
     header = read_header(weights)
@@ -141,13 +103,12 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
         ends = config["pretrained_cfg"]["classifier"] or []
         layers = {ends} if isinstance(ends, str) else {*ends}
         header = {name: info for name, info in header.items() if name.rpartition(".")[0] not in layers}
-    check_arguments(config["model_args"], f"{folder / CONFIG}: ")
     try:
         with torch.random.fork_rng(devices=[]):
             try:
                 with torch.device("meta"), _SkipInit():
                     model = _create(config, num_classes, {})
-            except ZooError:  # some regnets of timm before 1.0.26 compute with values while they are built
+            except ZooError:  # some architectures of older timm compute with values while they are built
                 model = _create(config, num_classes, {})
     except Exception as error:  # any of 1,400 constructors, given arguments that others chose
         raise ReleaseError(f"{folder / CONFIG}: {config['architecture']}: {first_line(error)}") from error
@@ -156,21 +117,17 @@ def check_fit(folder: Path, config: Mapping[str, Any], num_classes: int) -> tupl
     return model, list(header)
 
 
-def check_arguments(model_args: Mapping[str, Any], where: str = "") -> None:
-    """Refuse arguments of an architecture that name other weights, or code.
-
-    Raises:
-        ReleaseError: beginning with `where`, and naming them.
-    """
-    refused = sorted(NO_ARGUMENTS & model_args.keys())
-    if refused:
-        raise ReleaseError(f"{where}model_args: {', '.join(refused)} cannot be part of a release")
+def check_arguments(model_args: Mapping[str, Any]) -> None:
+    """Refuse, by a `ReleaseError`, arguments of an architecture that name other weights, or code."""
+    if refused := sorted(NO_ARGUMENTS & model_args.keys()):
+        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
 
 
 def _create(
-    config: Mapping[str, Any], num_classes: int, model_kwargs: Mapping[str, Any], weights: Path | None = None
+    config: Mapping[str, Any], num_classes: int, kwargs: Mapping[str, Any], weights: Path | None = None
 ) -> nn.Module:
-    arguments = {**config["model_args"], **model_kwargs}
+    check_arguments(config["model_args"])
+    arguments = {**config["model_args"], **kwargs}
     cfg = configs.pretrained_cfg_of(config)
     if weights is not None:
         # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
@@ -178,45 +135,19 @@ def _create(
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
-_FILLS = frozenset(
-    getattr(Tensor, f"{name}_")
-    for name in ("zero", "fill", "copy", "normal", "uniform", "erfinv", "mul", "add", "div", "clamp")
-)
+_FILLS = {getattr(Tensor, f"{name}_") for name in ("zero", "fill", "copy", "normal", "uniform", "erfinv")}
+_FILLS |= {Tensor.mul_, Tensor.add_, Tensor.div_, Tensor.clamp_}
 
 
 class _SkipInit(TorchFunctionMode):
     """Leaves out what only fills tensors: on the meta device they have no values, and a file has them all."""
 
     def __torch_function__(
-        self,
-        func: Any,
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         if func in _FILLS and args[0].is_meta:
             return args[0]
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
-        if func is torch.linspace:  # stochastic depth's rates, which timm before 1.0.22 reads as numbers
-            kwargs["device"] = "cpu"
         return func(*args, **kwargs)
-
-
-def _fill_buffers(model: nn.Module) -> bool:
-    """Give non-persistent buffers storage and values; False where the model cannot compute them by itself."""
-    placeholders = []
-    for module in model.modules():
-        for name, buffer in list(module.named_buffers(recurse=False)):
-            if buffer.is_meta:
-                empty = torch.empty_like(buffer, device="cpu")
-                setattr(module, name, empty)
-                placeholders.append((module, name, empty))
-    if not placeholders:
-        return True
-    for module in model.modules():
-        if hasattr(module, "init_non_persistent_buffers"):  # timm from 1.0.23 on
-            module.init_non_persistent_buffers()  # type: ignore[operator]
-    # Filled means replaced or written to; anything else would be uninitialised memory.
-    return all(getattr(m, name) is not empty or empty._version > 0 for m, name, empty in placeholders)

@@ -1,14 +1,10 @@
-"""The model card, `README.md`, of `card.md.j2`: it states no number that the release's own files do not hold.
-
-jinja2, which torch brings, is all that writing one needs beside huggingface_hub.
-"""
+"""The model card, `README.md`, made by `card.md.j2` of what the release's other files hold."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,84 +13,97 @@ import jinja2
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from zoo import backbones
+from zoo import backbones, catalog
 from zoo.config import is_number
-from zoo.errors import ReleaseError, capital
-from zoo.markdown import escaped, markdown_table
-from zoo.release import format, provenance
+from zoo.errors import ReleaseError
+from zoo.files import is_dir, is_file, write_text
+from zoo.locks import turn
+from zoo.release import configs, format, provenance
 from zoo.release.evaluations import in_order, metric_title, split_words, stated_settings
 from zoo.release.schema import LIBRARY
 
 # What stands between these lines is the user's, and survives when evaluations or pictures are added.
 _NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
 _NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
-_ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # every card has it
 NOTES = re.compile(f"({re.escape(_NOTES_BEGIN)}\n)(.*?)({re.escape(_NOTES_END)})", re.DOTALL)
 """The notes of a card's text, group 2, between their marks."""
-_ANEW = "zoo.open(FOLDER).render_card() writes the card anew; it keeps the notes between its marks"
-
+_ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # every card has it
 _HUB_DATASETS = {"cifar10": "uoft-cs/cifar10", "cifar100": "uoft-cs/cifar100"}
-# Metadata that have to follow from the release's own files.
-_CHECKED = (
-    *("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model", "model-index"),
-)
+
+
+def escaped(text: str) -> str:
+    """Return a text of which no character ends a cell or begins a tag."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def markdown_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,)
+) -> str:
+    """Return a Markdown table, without a line end; columns not in `left` are aligned to the right."""
+    rule = ["---" if place in left else "---:" for place in range(len(head))]
+    lines = [[*map(escaped, head)], rule, *([*map(escaped, row)] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def render(folder: Path, config: Mapping[str, Any]) -> str:
-    """Return the card of the release in `folder`, with the notes that a user wrote into the one there.
-
-    Raises:
-        ReleaseError: when a file that the card is made of is missing or damaged.
-    """
+    """Return the card of the release in `folder`, with the notes that a user wrote into the one there."""
     metrics, recipe, old = format.read_metrics(folder), format.read_recipe(folder), folder / format.CARD
-    about, evaluations, example = config["zoo"], metrics["evaluations"], metrics.get("example")
-    pictures = [file.stem for file in folder.glob(format.PICTURES) if format.PICTURE.fullmatch(file.name)]
+    about, evaluations = config["zoo"], metrics["evaluations"]
     notes = NOTES.search(format.read_text(old)) if old.is_file() else None
-    body = _template().render(
-        about=about,
-        cfg=config["pretrained_cfg"],
-        classes=len(config.get("label_names") or about["class_names"]),
+    options: Any = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    environment = jinja2.Environment(autoescape=False, **options)  # the Hub cleans what it shows
+    environment.filters["cell"] = escaped
+    template = files("zoo.release").joinpath("card.md.j2").read_text(encoding="utf-8")
+    body = environment.from_string(template).render(
         config=config,
-        counts=about["dataset"].get("class_counts"),
-        evaluations=evaluations,
-        example=example,
-        example_file=format.EXAMPLE,
-        loss_and_method=_loss_and_method(recipe),
+        metrics=metrics,
         notes=f"{_NOTES_BEGIN}\n{notes[2] if notes else ''}{_NOTES_END}",
-        objective=recipe.get("objective") or {},
+        overlapping=any(e.get("shared_images") or e.get("train_set", {}) is None for e in evaluations),
         papers=bibtex(about["objective"], recipe),
-        pictures=sorted(stem for stem in pictures if not (example and f"{stem}.png" == format.EXAMPLE)),
-        recipe_text=format.read_text(folder / format.RECIPE).rstrip(),
-        repo=f"ORG/{about['name']}",  # where it will be is said by `addressed`
+        pictures={file.stem for file in folder.glob(format.PICTURES)},
+        repo=f"ORG/{about['name']}",  # `addressed` writes the repository
         snapshot=format.snapshot_of(metrics["training"]),
         start=provenance.start_of(recipe),
         stock=not backbones.is_own(config["architecture"]),
         table=_table(evaluations),
         teachers=provenance.teachers_of(recipe),
-        training=metrics["training"],
     )
     return str(ModelCard(f"---\n{_metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body.rstrip()}\n"))
 
 
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("zoo.release", ""),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # Markdown; the Hub cleans what it makes of it
-    )
-    environment.globals["facts"] = _facts
-    environment.filters |= {"cell": escaped, "first_capital": capital, "repr": repr}
-    return environment.get_template("card.md.j2")
+@contextmanager
+def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Lock a release, yield its config and metrics to be changed, and write both and the card.
+
+    A `ReleaseError` says that it does not change, or cannot be written.
+    """
+    if reason := fixed(folder):
+        raise ReleaseError(f"{folder}: {reason}")
+    try:
+        with turn(folder / format.LOCK):
+            config, metrics = configs.read_config(folder), format.read_metrics(folder)
+            yield config, metrics
+            write_text(folder / format.CONFIG, format.to_json(config))
+            write_text(folder / format.METRICS, format.to_json(metrics))
+            write_text(folder / format.CARD, render(folder, config))
+    except OSError as error:
+        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
+
+
+def fixed(folder: Path) -> str:
+    """Return why nothing in a release's folder may change; '' if it may."""
+    if not is_dir(folder):
+        return "is not there any more"
+    if not is_file(folder / format.METRICS):
+        return 'a plain timm model does not change; "zoo convert" makes a release of it'
+    # huggingface_hub's cache links to shared blobs
+    downloaded = (folder / format.METRICS).is_symlink()
+    kind = "shipped" if catalog.is_shipped(folder) else "downloaded" if downloaded else ""
+    return f"a {kind} release does not change; open a copy" if kind else ""
 
 
 def addressed(card: str, repo_id: str) -> str:
-    """Return the card as it stands in the repository `repo_id`: its code loads from there.
-
-    The address in it may be a placeholder, or that of the repository that it was pulled from.
-    """
+    """Return the card with `repo_id` in place of the repository, or placeholder, that its code loads from."""
     found = _ADDRESS.search(card)
     if found is None:
         return card
@@ -105,8 +114,7 @@ def addressed(card: str, repo_id: str) -> str:
 def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     """Make sure that the card's metadata, its model-index above all, say what the release's own files say.
 
-    Raises:
-        ReleaseError: naming the card, what is wrong and what was measured.
+    A `ReleaseError` names the key, what the card says and what was measured.
     """
     file = folder / format.CARD
     provenance.check_license(config["pretrained_cfg"]["license"], f"{folder / format.CONFIG}: license")
@@ -114,45 +122,37 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     try:
         found = ModelCard(format.read_text(file)).data.to_dict()  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ReleaseError(f"{file}: metadata that the Hub does not take: {problem}. {_ANEW}") from None
-    differing = [key for key in _CHECKED if found.get(key) != expected.get(key)]
-    if differing or LIBRARY not in (found.get("tags") or []):
-        key = differing[0] if differing else "tags"
-        said = shlex.quote(str(found.get("license_name") or found.get("license") or "ID"))
-        other = f". To set another licence: zoo push {folder} ORG/NAME --license {said}"
-        raise ReleaseError(
-            f"{file}: {key}: found {found.get(key)!r:.500}, but the release's own files say "
-            f"{expected.get(key)!r:.500}. {_ANEW}{other if key.startswith('license') else ''}"
-        )
+        raise ReleaseError(f"{file}: metadata that the Hub does not take: {error!r:.200}") from None
+    checked = ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model")
+    differing = [key for key in (*checked, "model-index") if found.get(key) != expected.get(key)]
+    for key in differing or ["tags"] * (LIBRARY not in (found.get("tags") or [])):
+        said, hint = f"the release's own files say {expected.get(key)!r:.500}", "render_card() writes it anew"
+        hint = "zoo push --license sets another" if key.startswith("license") else hint
+        raise ReleaseError(f"{file}: {key}: found {found.get(key)!r:.500}, but {said}; {hint}")
 
 
 def _metadata(
     config: Mapping[str, Any], recipe: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> ModelCardData:
     """Return the card's metadata; its model-index holds the numbers of `metrics`, to two decimals."""
-    zoo, objective = config["zoo"], recipe.get("objective") or {}
+    zoo, objective = config["zoo"], config["zoo"]["objective"]
     task = "image-classification" if config["num_classes"] else "image-feature-extraction"
     dataset, start = hub_dataset(zoo["dataset"]), _on_hub(provenance.start_of(recipe))
     bases = [*dict.fromkeys(filter(None, (start, *map(_on_hub, provenance.teachers_of(recipe)))))]
     stock = not backbones.is_own(config["architecture"])
     license, license_name = provenance.license_on_hub(config["pretrained_cfg"]["license"])
+    tags = [task, *["timm", "transformers"] * stock, LIBRARY]
+    tags += [objective] * (objective != "unknown")  # `zoo list --hub` takes it from this place
+    tags += ["contrastive-learning"] * (objective not in ("unknown", "classify"))
+    tags += ["long-tailed-recognition"] * bool((recipe.get("data") or {}).get("long_tail"))
+    tags += ["knowledge-distillation"] * bool((recipe.get("objective") or {}).get("distill"))
+    tags += [part.replace("_", "-") for part in _loss_and_method(recipe)]
     data = ModelCardData(
         license=license,
         license_name=license_name,
         library_name="timm" if stock else LIBRARY,
         pipeline_tag=task,
-        tags=[
-            task,
-            *["timm", "transformers"] * stock,
-            LIBRARY,
-            *[zoo["objective"]]
-            * (zoo["objective"] != "unknown"),  # `zoo list --hub` takes it from this place
-            *["contrastive-learning"] * (zoo["objective"] not in ("unknown", "classify")),
-            *["long-tailed-recognition"] * bool((recipe.get("data") or {}).get("long_tail")),
-            *["knowledge-distillation"] * bool(objective.get("distill")),
-            *(part.replace("_", "-") for part in _loss_and_method(recipe)),
-        ],
+        tags=tags,
         datasets=[dataset] if dataset else None,
         base_model=start if bases == [start] else bases or None,
         model_name=zoo["name"],
@@ -189,12 +189,7 @@ def _loss_and_method(recipe: Mapping[str, Any]) -> list[str]:
 
 
 def bibtex(name: str, recipe: Mapping[str, Any]) -> str:
-    """Return the BibTeX entries of the methods that a recipe uses, or '' when it uses none with a paper.
-
-    Args:
-        name: of the objective.
-        recipe: plain.
-    """
+    """Return the BibTeX entries of the objective `name` and of the parts that a plain recipe adds; or ''."""
     objective = recipe.get("objective") or {}
     parts = {key for key in ("feature_transform", "distill") if objective.get(key)}
     used = {name, *parts, *_loss_and_method(recipe)}
@@ -205,58 +200,45 @@ def bibtex(name: str, recipe: Mapping[str, Any]) -> str:
 
 def _results(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[EvalResult]:
     for entry in evaluations:
-        settings = "; ".join(_facts({**stated_settings(entry), "seed": entry.get("seed")}))
-        task = "image-classification" if "accuracy" in entry["metrics"] else "image-feature-extraction"
+        settings = _settings({**stated_settings(entry), "seed": entry.get("seed")})
         shown = {*in_order(entry["metrics"])}
         for name, value in entry["metrics"].items():
-            if name not in shown or not is_number(value):
-                continue
-            yield EvalResult(
-                task_type=task,
-                dataset_type=hub_dataset(entry.get("test_set") or {}) or entry["data"],
-                dataset_name=entry["data"],
-                # Results that share task, data, config and split would be merged into one.
-                dataset_config=f"{entry['protocol']} ({settings})" if settings else entry["protocol"],
-                dataset_split=split_words(entry),
-                metric_type=name,
-                # The Hub shows this name beside the value, and not the configuration.
-                metric_name=f"{metric_title(name)}, {entry['protocol']} (%)",
-                metric_value=round(value, 2),
-            )
+            if name in shown and is_number(value):
+                yield EvalResult(
+                    task_type=f"image-{'classification' if 'accuracy' in shown else 'feature-extraction'}",
+                    dataset_type=hub_dataset(entry.get("test_set") or {}) or entry["data"],
+                    dataset_name=entry["data"],
+                    # Results that share task, data, config and split would be merged into one.
+                    dataset_config=f"{entry['protocol']} ({settings})" if settings else entry["protocol"],
+                    dataset_split=split_words(entry),
+                    metric_type=name,
+                    # The Hub shows this name beside the value, and not the configuration.
+                    metric_name=f"{metric_title(name)}, {entry['protocol']} (%)",
+                    metric_value=round(value, 2),
+                )
 
 
 def _table(evaluations: Sequence[Mapping[str, Any]]) -> str:
     """Return a table in which every evaluation is a row with its protocol, data and split."""
     names = in_order(name for entry in evaluations for name in entry["metrics"])
     head = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
-    rows = [
-        [
-            *(entry["protocol"], entry["data"], split_words(entry)),
-            *(_percent(entry["metrics"], name) for name in names),
-            "; ".join(_facts(stated_settings(entry))),
+    rows = []
+    for entry in evaluations:
+        values = [(entry["metrics"].get(name), entry["metrics"].get(f"{name}_interval")) for name in names]
+        shown = [
+            "" if value is None else f"{value:.2f}{'' if interval is None else f' ± {interval:.2f}'}"
+            for value, interval in values
         ]
-        for entry in evaluations
-    ]
+        first = [entry["protocol"], entry["data"], split_words(entry)]
+        rows.append([*first, *shown, _settings(stated_settings(entry))])
     return markdown_table(head, rows, left=(0, 1, 2, len(head) - 1))
 
 
-def _percent(metrics: Mapping[str, Any], name: str) -> str:
-    value, interval = metrics.get(name), metrics.get(f"{name}_interval")
-    if not is_number(value):
-        return ""
-    return f"{value:.2f} ± {interval:.2f}" if is_number(interval) else f"{value:.2f}"
-
-
-def _facts(data: Mapping[str, Any], without: Sequence[str] = (), prefix: str = "") -> Iterator[str]:
-    """Yield `name: value` for every plain value in nested `data`; long lists are left out."""
-    for key, value in data.items():
-        name = f"{prefix}{key}".replace("_", " ")
-        if key in without and not prefix:
-            continue
-        if isinstance(value, Mapping):
-            yield from _facts(value, prefix=f"{name} ")
-        elif isinstance(value, list | tuple):
-            if len(value) <= 8:
-                yield f"{name}: {', '.join(map(str, value))}"
-        elif value is not None:
-            yield f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}"
+def _settings(settings: Mapping[str, Any]) -> str:
+    """Return `name: value; ...` of the values that are not None."""
+    words = []
+    for key, value in settings.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        text = f"{text:.6g}" if isinstance(text, float) else text
+        words += [] if value is None else [f"{key.replace('_', ' ')}: {text}"]
+    return "; ".join(words)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zoo.config import plain_kind
-from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import is_file
+from zoo.errors import ReleaseError
+from zoo.files import is_file, writing
 from zoo.release import format, schema
 from zoo.release.tensors import read_header
 
-_PIXELS = {  # timm's defaults of what a release needs to know
+_TIMM_DEFAULTS: dict[str, Any] = {
     "input_size": [3, 224, 224],
     "fixed_input_size": False,
     "interpolation": "bicubic",
@@ -35,15 +35,10 @@ _PIXELS = {  # timm's defaults of what a release needs to know
 def read_config(folder: Path) -> dict[str, Any]:
     """Read and check the `config.json` in `folder`, and describe a plain timm model as a release.
 
-    Raises:
-        ReleaseError: when the folder is none, is unfinished, is of a newer format, or its configuration holds
-            what `write_release` does not write; for a plain model when a key of timm's is
-            missing or cannot be used.
+    A `ReleaseError` names the key that is missing, cannot be used, or that a release does not have.
     """
-    try:
+    with writing(f"{folder}: what an interrupted writer left", ReleaseError):
         format.complete(folder)
-    except OSError as error:
-        raise ReleaseError(f"{folder}: writing this release was interrupted: {error}") from None
     config = format.read_json(folder / format.CONFIG)
     if "zoo" not in config:
         config = _describe(folder, config)
@@ -56,7 +51,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def is_plain(config: Mapping[str, Any]) -> bool:
-    """Whether `config`, of `read_config`, is of a plain timm model: nothing is recorded of its training."""
+    """Whether `config` is of a plain timm model: nothing is recorded of its training."""
     return config["zoo"]["recipe_sha256"] is None
 
 
@@ -78,37 +73,31 @@ def plain_recipe(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `config.json` of a release for one that timm wrote."""
     where, weights = str(folder / format.CONFIG), folder / format.WEIGHTS
     architecture, cfg, args = raw.get("architecture"), raw.get("pretrained_cfg"), raw.get("model_args") or {}
     if not (isinstance(architecture, str) and isinstance(cfg, Mapping) and isinstance(args, Mapping)):
         absent = "pretrained_cfg" if isinstance(architecture, str) else "architecture"
-        raise ReleaseError(
-            f'{where}: found no "{absent}", expected a release, or a model in timm\'s format '
-            f'({{"architecture": ..., "pretrained_cfg": ...}} beside {format.WEIGHTS}).'
-            f"{did_you_mean(absent, raw)}"
-        )
+        raise ReleaseError(f'{where}: found no "{absent}", expected a release, or a model in timm\'s format')
     if args.get("in_chans", 3) != 3:
         raise ReleaseError(f"{where}: model_args.in_chans: found {args['in_chans']}, expected 3")
     classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
-    if not isinstance(classes, int) or isinstance(classes, bool) or not 0 <= classes <= 1 << 20:
+    if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
     if is_file(folder / "pytorch_model.bin") and not is_file(weights):
-        raise ReleaseError(
-            f"{folder / 'pytorch_model.bin'}: found a pickle, never run here; expected {format.WEIGHTS}: "
-            "timm.models.save_for_hf(model, FOLDER, safe_serialization=True) writes it"
-        )
-    fetched = is_file(weights)  # else only what tells about them was asked for
+        raise ReleaseError(f"{folder / 'pytorch_model.bin'}: found a pickle, expected {format.WEIGHTS}")
+    fetched = is_file(weights)  # else only what describes them was asked for
     header, sha256 = (read_header(weights), format.known_sha256(weights)) if fetched else ({}, None)
     layer = header.get(f"{cfg.get('classifier')}.weight")
     linear = bool(classes) and layer is not None and len(layer.shape) == 2 and layer.shape[0] == classes
     width = layer.shape[1] if linear and layer is not None else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
-    pixels = {key: default if cfg.get(key) is None else cfg[key] for key, default in _PIXELS.items()}
+    pixels = {key: default if cfg.get(key) is None else cfg[key] for key, default in _TIMM_DEFAULTS.items()}
     return {
         "architecture": architecture,
         "num_classes": classes,
         "num_features": raw.get("num_features") or width,
-        "model_args": _arguments(architecture, args),
+        "model_args": _model_args(architecture, args),
         "pretrained_cfg": {"tag": tag, "custom_load": False, **pixels},
         **({"label_names": _label_names(raw, cfg, classes, where)} if classes else {}),
         "zoo": {
@@ -122,29 +111,20 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             "recipe_sha256": None,
             "weights_sha256": sha256,
             "centers_sha256": sha256 if linear else None,
-            **({} if classes else {"class_names": []}),
         },
     }
 
 
-def _arguments(architecture: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the architecture without those that only repeat what it does by default.
-
-    `timm.models.push_to_hf_hub` notes the default pooling too; a recipe that starts from here needs none.
-    """
+def _model_args(architecture: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the architecture's arguments without its default pooling, which timm's export adds."""
     kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
-    if kept.keys() == {"global_pool"} and isinstance(kept["global_pool"], str):  # nothing else is built here
+    if kept.keys() == {"global_pool"} and isinstance(kept["global_pool"], str):
         import timm
         import torch
 
-        if timm.is_model(architecture):
-            try:
-                with torch.device("meta"):
-                    built = [str(timm.create_model(architecture, **each)) for each in ({}, kept)]
-            except Exception:  # any of 1,400 constructors: `build.check_fit` says what is wrong
-                return kept
-            if built[0] == built[1]:
-                return {}
+        with suppress(Exception), torch.device("meta"):  # any of 1,400 constructors; `check_fit` reports it
+            default, given = (str(timm.create_model(architecture, **each)) for each in ({}, kept))
+            return {} if given == default else kept
     return kept
 
 
@@ -155,15 +135,14 @@ def _label_names(raw: Mapping[str, Any], cfg: Mapping[str, Any], classes: int, w
     if names is None:
         from timm.data import ImageNetInfo, infer_imagenet_subset
 
-        subset = infer_imagenet_subset({"num_classes": classes})
-        if subset is None:
+        if (subset := infer_imagenet_subset({"num_classes": classes})) is None:
             return [str(index) for index in range(classes)]
         info = ImageNetInfo(subset)
-        names = [info.index_to_label_name(index) for index in range(classes)]
+        names = info.label_names()
         texts = {name: info.label_name_to_description(name) for name in names}
     if not isinstance(names, list) or len(names) != classes or not isinstance(texts, Mapping):
-        found = len(names) if isinstance(names, list) else plain_kind(names)
+        found = len(names) if isinstance(names, list) else repr(names)[:40]
         raise ReleaseError(f"{where}: label_names: found {found}, expected a list of {classes} names")
-    said = [str(texts.get(str(name), name)) for name in names]
-    count = Counter(said)
-    return [f"{text} ({name})" if count[text] > 1 else text for text, name in zip(said, names, strict=True)]
+    words = [str(texts.get(str(name), name)) for name in names]
+    count = Counter(words)
+    return [f"{text} ({name})" if count[text] > 1 else text for text, name in zip(words, names, strict=True)]

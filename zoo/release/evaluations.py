@@ -33,43 +33,32 @@ def recall_k(name: str) -> int | None:
 def in_order(names: Iterable[str]) -> list[str]:
     """Return those metrics that cards and tables show, each once, in the order of their columns."""
     given = {*names}
-    ks = sorted(k for name in given if (k := recall_k(name)) is not None)
-    shown = (*ACCURACIES, "calibration_error", *(f"recall_at_{k}" for k in ks), "map")
-    return [name for name in shown if name in given]
+    recalls = sorted(filter(recall_k, given), key=lambda name: recall_k(name) or 0)
+    return [name for name in (*ACCURACIES, "calibration_error", *recalls, "map") if name in given]
 
 
 def metric_title(name: str) -> str:
-    """Return what a card calls a metric of `in_order`, in percent."""
-    if (k := recall_k(name)) is not None:
-        return f"Recall@{k}"
-    return {"calibration_error": "Calibration error", "map": "mAP"}.get(name) or ACCURACIES[name].capitalize()
+    """Return what a card calls a metric of `in_order`."""
+    titles = {**ACCURACIES, "calibration_error": "calibration error"}
+    return "mAP" if name == "map" else (titles.get(name) or f"recall@{recall_k(name)}").capitalize()
 
 
 def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `metric` and `value` of an entry: name and number of the figure that tables show first.
-
-    That is the accuracy, or of retrieval the recall at its smallest k. Both are None where no table shows
-    any of the metrics.
-    """
+    """Return `metric` and `value` of an entry: the first of its `in_order` that is a number, else None."""
     name = next((name for name in in_order(metrics) if is_number(metrics[name])), None)
     return {"metric": name, "value": None if name is None else metrics[name]}
 
 
 def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
-    """Return an entry with all that every entry has: also `metric` and `value`, `seed` and `date`.
+    """Return an entry with all keys that every entry has: also `metric` and `value`, `seed` and `date`.
 
-    Args:
-        entry: `protocol`, `data`, `split`, `metrics` and what else describes it. Numbers of NumPy and torch
-            become Python's, tuples lists. `seed` and `date` are None where they are not given.
-        where: how an error begins.
-
-    Raises:
-        ReleaseError: when what the card is made of is missing or of another kind, or the given `metric` and
-            `value` are not in `metrics`: of two results nobody could tell which was measured.
+    `entry` has `protocol`, `data`, `split`, `metrics` and what else describes it. Numbers of NumPy and torch
+    become Python's, tuples lists. A `ReleaseError`, which begins with `where`, says what is missing or of
+    another kind, or that a given `value` is not in `metrics`.
     """
     try:
-        plain = json.loads(json.dumps(entry, default=_number))
-    except (TypeError, ValueError, RecursionError) as error:
+        plain = json.loads(json.dumps(entry, default=lambda value: value.item()))  # of NumPy or torch
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ReleaseError(f"{where}: cannot be recorded as JSON: {error}") from None
     schema.check(schema.Evaluation, plain, where)
     metrics = plain["metrics"]
@@ -78,27 +67,16 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
             raise ReleaseError(f'{where}: "metrics.{name}": found {metrics[name]!r:.40}, expected a number')
     first = headline(metrics)
     metric = plain.get("metric", first["metric"])
-    if metric is not None and metric not in metrics:
-        raise ReleaseError(f'{where}: "metric": found {metric!r:.40}, expected a name in "metrics"')
-    measured = metrics.get(metric)
-    if plain.get("value", measured) != measured:
-        raise ReleaseError(
-            f'{where}: "value": found {plain["value"]!r:.40}, but "metrics" has {measured!r:.40} as {metric}'
-        )
-    words = {key: plain[key] for key in ("protocol", "data", "split")}  # a reader sees these at once
-    rest = {key: value for key, value in plain.items() if key not in {*words, *first}}
-    return {**words, **first, **rest, "seed": plain.get("seed"), "date": plain.get("date")}
-
-
-def _number(value: object) -> Any:
-    """Return Python's number for one of NumPy or torch, for `json.dumps`."""
-    if getattr(value, "ndim", None) == 0:
-        return value.item()  # type: ignore[attr-defined]
-    raise TypeError(f"found {value!r:.40} ({type(value).__name__}), expected a number, words or a list")
+    value = metrics.get(metric)
+    if plain.get("value", value) != value or (metric is not None and metric not in metrics):
+        found = f"found {plain.get('value')!r:.40} as {metric!r:.40}"
+        raise ReleaseError(f'{where}: "value": {found}, but "metrics" has {value!r:.40}')
+    words = {key: plain[key] for key in ("protocol", "data", "split")}
+    return {**words, **first, **plain, **first, "seed": plain.get("seed"), "date": plain.get("date")}
 
 
 def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what tells evaluations apart: one that is made again takes the place of the earlier one."""
+    """Return what distinguishes evaluations: one that is made again takes the place of the earlier one."""
     sets = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     settings = entry.get("settings") or {}
     return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
@@ -108,13 +86,13 @@ def stated_settings(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an evaluation's settings, with the k that voted where there were fewer images than asked for."""
     settings, chosen = dict(entry.get("settings") or {}), entry.get("chosen")
     used = chosen.get("k") if entry["protocol"] == "knn" and isinstance(chosen, Mapping) else None
-    if is_number(used) and "k" in settings and used != settings["k"]:
+    if is_number(used) and settings.get("k", used) != used:
         settings["k"] = f"{used} ({settings['k']} asked)"
     return settings
 
 
 def split_words(entry: Mapping[str, Any]) -> str:
-    """Return the split that an evaluation was made on, and what it has too much or too little of."""
+    """Return the split of an evaluation, with the classes it is limited to and the images from training."""
     words, about = [str(entry["split"])], entry.get("test_set") or {}
     if entry.get("classes_measured"):
         words.append(f"{entry['classes_measured']} of {about.get('num_classes', '?')} classes")

@@ -7,7 +7,6 @@ says of how many recorded rows each one is the mean; null in a column is a value
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -27,15 +26,11 @@ History = dict[str, Any]
 
 
 def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]] = ()) -> History | None:
-    """Make the history of what a run recorded, or None of nothing.
+    """Make the history of `rows` of metrics.jsonl and `class_rows` of classes.jsonl; None if there are none.
 
     Above 400 rows the first and the last stay as they are, and of the others every block of neighbours
     becomes its mean, at the step of its last, as each row is the mean of the steps before it. The classes'
     rows become 8 such blocks of the whole training. Numbers keep six digits.
-
-    Args:
-        rows: of metrics.jsonl, in order; rows of one step (a look at the validation part) become one.
-        class_rows: of classes.jsonl, in order.
     """
     merged: dict[int, dict[str, Any]] = {}
     for row in rows:
@@ -46,20 +41,14 @@ def gather(rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, 
     blocks: list[Sequence[Any]] = [[row] for row in taken]
     if len(taken) > MOST_ROWS:
         blocks = [taken[:1], *_blocks(taken[1:-1], MOST_ROWS - 2), taken[-1:]]
-    columns: dict[str, list[Any]] = {
-        "step": [block[-1]["step"] for block in blocks],
-        "epoch": [_short(block[-1]["epoch"]) for block in blocks],
-    }
-    for name in dict.fromkeys(name for row in taken for name in row if is_printable(name)):
-        values = [_mean([row.get(name) for row in block]) for block in blocks]
-        if name not in columns and any(value is not None for value in values):
-            columns[name] = values
+    names = dict.fromkeys(["step", "epoch", *(name for row in taken for name in row if is_printable(name))])
+    columns = {name: [_mean(block, name) for block in blocks] for name in names}
     classes = len(class_rows[-1]["images"]) if class_rows else 0
     known = [row for row in class_rows if len(row["images"]) == classes]
     return {
         "format": 1,
         "rows": [len(block) for block in blocks],
-        "columns": columns,
+        "columns": {name: values for name, values in columns.items() if any(v is not None for v in values)},
         "classes": [_class_mean(block) for block in _blocks(known, min(len(known), MOST_CLASS_ROWS))],
     }
 
@@ -71,58 +60,40 @@ def rows_of(history: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
-def to_json(history: Mapping[str, Any]) -> str:
-    """Return a history as its file holds it, a line for each column and each row of classes."""
-    columns = ",\n".join(f"    {_plain(name)}: {_plain(v)}" for name, v in history["columns"].items())
-    classes = ",\n".join(f"    {_plain(row)}" for row in history["classes"])
-    parts = [
-        '"format": 1',
-        f'"rows": {_plain(history["rows"])}',
-        f'"columns": {{\n{columns}\n  }}',
-        f'"classes": [\n{classes}\n  ]',
-    ]
-    return "{\n  " + ",\n  ".join(parts) + "\n}\n"
-
-
 def read(folder: Path) -> History | None:
-    """Read and check `history.json` of the release in `folder`; None where there is none.
-
-    Raises:
-        ReleaseError: naming what in it `gather` does not make.
-    """
+    """Read `history.json` in `folder`, None if there is none; a `ReleaseError` names the wrong key."""
     file = folder / format.HISTORY
     if not file.exists():
         return None
     history = format.read_json(file)
     schema.check(schema.History, history, str(file))
-    columns, rows = history["columns"], history["rows"]
-    if not {"step", "epoch"} <= columns.keys() or any(
-        len(values) != len(rows) for values in columns.values()
-    ):
-        raise ReleaseError(f"{file}: columns: expected step, epoch and others, {len(rows)} values in each")
+    columns, rows = history["columns"], len(history["rows"])
+    if not {"step", "epoch"} <= columns.keys() or {len(values) for values in columns.values()} != {rows}:
+        raise ReleaseError(f"{file}: columns: expected step, epoch and others, {rows} values in each")
     return history
 
 
 def _blocks(rows: Sequence[Any], count: int) -> list[Sequence[Any]]:
-    """Part rows into blocks of neighbours, as even as can be."""
+    """Split rows into blocks of neighbours of about equal size."""
     edges = [round(i * len(rows) / count) for i in range(count + 1)] if count else []
     return [rows[a:b] for a, b in pairwise(edges)]
 
 
-def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return several rows of classes as one.
+def _mean(block: Sequence[Mapping[str, Any]], name: str) -> float | int | None:
+    """Return the mean of a column's finite numbers in a block of rows; of step and epoch the last."""
+    values = [row.get(name) for row in (block[-1:] if name in ("step", "epoch") else block)]
+    known = [value for value in values if is_number(value) and math.isfinite(value)]
+    return _short(math.fsum(known) / len(known) if len(known) > 1 else known[0]) if known else None
 
-    As where the rows are read (`class_means` of a report), a value counts by what it is a mean of: a class's
-    images for `feature_gradient`, else the looks.
-    """
+
+def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the mean of rows of classes, each value weighted by what it is a mean of: images, or looks."""
     images = np.array([row["images"] for row in block], dtype=float)
     looks = np.array([[row["looks"]] for row in block], dtype=float)
     mean: dict[str, Any] = {name: block[-1][name] for name in ("step", "epoch")}
-    mean["looks"] = sum(row["looks"] for row in block)
-    mean["images"] = [sum(of_class) for of_class in zip(*(row["images"] for row in block), strict=True)]
+    mean |= {"looks": int(looks.sum()), "images": [int(count) for count in images.sum(axis=0)]}
     for name in dict.fromkeys(name for row in block for name in row if name not in mean):
-        lists = [row.get(name) or [None] * images.shape[1] for row in block]
-        values = np.array(lists, dtype=float)  # None is NaN
+        values = np.array([row.get(name) or [None] * images.shape[1] for row in block], dtype=float)
         weights = np.where(np.isfinite(values), images if name == "feature_gradient" else looks, 0)
         total, sums = weights.sum(axis=0), (np.nan_to_num(values) * weights).sum(axis=0)
         means = [_short(float(s / n)) if n else None for s, n in zip(sums, total, strict=True)]
@@ -130,15 +101,5 @@ def _class_mean(block: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return mean
 
 
-def _mean(values: Sequence[object]) -> float | int | None:
-    """Return the mean of those values that are finite numbers, None where there are none."""
-    known = [value for value in values if is_number(value) and math.isfinite(value)]
-    return _short(math.fsum(known) / len(known) if len(known) > 1 else known[0]) if known else None
-
-
 def _short(value: float | int) -> float | int:
     return value if isinstance(value, int) else float(f"{value:.6g}")
-
-
-def _plain(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,40 +15,26 @@ from PIL import Image
 from torch import nn
 from torchvision import transforms
 
-from zoo import catalog
-from zoo.errors import ReleaseError, ZooWarning
-from zoo.files import is_dir, is_file, write_atomic, write_text
-from zoo.image_list import ImageList
-from zoo.locks import turn
+from zoo.errors import ReleaseError, first_line
+from zoo.files import is_file, write_atomic
+from zoo.images import ImageList, rgb
 from zoo.modules.centers import Centers
-from zoo.pixels import rgb, shrunk
 from zoo.release import card, configs, format, provenance, tensors
 from zoo.release import history as histories
 from zoo.release.build import build
 from zoo.release.evaluations import checked_evaluation, identity
 
-_EXAMPLE_BYTES, _EXAMPLE_SIDE = 40_000, 320  # pixels; of the picture on a card, at most
-
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A checked release folder. Everything but `config` is read from the disk when it is asked for.
-
-    Attributes:
-        path: the folder.
-        config: the content of `config.json`.
-    """
+    """A release folder and its checked `config.json`; all else is read and checked when it is asked for."""
 
     path: Path
     config: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def at(cls, folder: Path) -> Release:
-        """Open the release in `folder`.
-
-        Raises:
-            ReleaseError: saying what is missing or wrong.
-        """
+        """Open the release in `folder`."""
         release = cls(folder, configs.read_config(folder))
         if release.is_plain:
             tensors.read_header(folder / format.WEIGHTS)
@@ -78,9 +62,8 @@ class Release:
     @property
     def metrics(self) -> dict[str, Any]:
         """`{"format": 1, "training": {...}, "evaluations": [...]}`, see `add_evaluation` for one of these."""
-        if self.is_plain:
-            return {"format": 1, "training": {}, "evaluations": []}
-        return format.read_metrics(self.path)
+        plain = {"format": 1, "training": {}, "evaluations": []}
+        return plain if self.is_plain else format.read_metrics(self.path)
 
     @property
     def history(self) -> histories.History | None:
@@ -100,7 +83,7 @@ class Release:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes of the training data, in the order of their indices."""
-        return tuple(self.config.get("label_names") or self.config["zoo"]["class_names"])
+        return tuple(self.config.get("label_names") or self.config["zoo"].get("class_names") or ())
 
     @property
     def card(self) -> str:
@@ -117,13 +100,8 @@ class Release:
     def transform(self, training: bool = False) -> Callable[[Any], Any]:
         """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`.
 
-        Modes are converted as timm and the data readers here do it; the rotation that a camera writes into a
-        file (EXIF) is not applied, as in timm. The transform raises a `DataError` for what is no PIL image,
-        and for grey of more than 8 bits or of fractions.
-
-        Args:
-            training: timm's own random crops, flips and colours for this input, e.g. to fine-tune with;
-                they are not the views of the release's recipe.
+        With `training`, timm's own random crops, flips and colours for this input. EXIF rotation is not
+        applied. The transform raises a `DataError` for what is no PIL image, or grey beyond 8 bits.
         """
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=configs.pretrained_cfg_of(self.config))
         transform = timm.data.create_transform(**data_config, is_training=training)
@@ -141,27 +119,19 @@ class Release:
         """Return the model; the arguments are those of `zoo.load`."""
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
-        asked: Any = {"num_classes": num_classes, "head": head, "device": device, "dtype": dtype}
-        return build(self.path, self.config, **asked, model_kwargs=model_kwargs)
+        model = build(self.path, self.config, num_classes, head, model_kwargs)
+        try:
+            return model.to(device=device, dtype=dtype)
+        except (RuntimeError, AssertionError, TypeError) as error:
+            raise ReleaseError(f'device="{device}", dtype={dtype}: {first_line(error)}') from None
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
-        """Return the k nearest classes of an image, by encoder and learned centers, most probable first.
+        """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.
 
-        The encoder is loaded at the first call and kept as long as the release.
-
-        Args:
-            image: of PIL, in any mode.
-            k: how many; all classes where there are fewer.
-
-        Returns:
-            Name and probability of each: the softmax of the centers' logits, without a class prior.
-
-        Raises:
-            ReleaseError: when the objective learned no centers, or for another k.
-            DataError: for what is no PIL image, as `transform`.
+        These are the softmax of the centers' logits, without a class prior. The encoder is loaded once.
         """
         centers = self.require_centers()
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        if type(k) is not int or k < 1:
             raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
             features = self._encoder(self.transform()(image).unsqueeze(0))
@@ -174,125 +144,57 @@ class Release:
         return self.load().eval().requires_grad_(False)
 
     def require_centers(self) -> Centers:
-        """Return the learned class centers, or raise an error that says what else there is."""
+        """Return the learned class centers; a `ReleaseError` says what else there is."""
         if self.centers is None:
-            raise ReleaseError(
-                f"{self.name} has no centers: its objective {self.config['zoo']['objective']} learned none. "
-                'To classify with it: "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
-            )
+            hint = 'classify with "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
+            raise ReleaseError(f"{self.name} has no centers: its objective learned none; {hint}")
         return self.centers
 
     def verify(self) -> None:
-        """Compare weights, centers, recipe and images' list with the hashes in `config.json`, every byte.
-
-        Raises:
-            ReleaseError: naming the file that is missing or is not the recorded one.
-        """
+        """Compare every byte of weights, centers, recipe and list of images with the recorded hashes."""
         for name, key in () if self.is_plain else format.HASHED.items():
-            expected = self.config["zoo"].get(key)
-            if expected is not None:  # a release without centers, or a list of images
+            if expected := self.config["zoo"].get(key):  # a release may lack centers, and a list of images
                 format.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
-        return os.access(self.path, os.W_OK) and not self._fixed
+        return os.access(self.path, os.W_OK) and not card.fixed(self.path)
 
     def add_evaluation(self, entry: Mapping[str, Any]) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
 
-        Args:
-            entry: `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what else
-                describes it, see `checked_evaluation`. Entries are equal when protocol, data, split, settings
-                and seed are.
-
-        Raises:
-            ReleaseError: when some of it is missing or of another kind, or the release cannot be changed.
+        `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what
+        else describes it, see `checked_evaluation`; equal are protocol, data, split, settings and seed.
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
-        with self._changing() as config:
-            found = self.metrics
-            others = [old for old in found["evaluations"] if identity(old) != identity(checked)]
-            self._write(config, {**found, "evaluations": [*others, checked]})
+        with card.changing(self.path) as (_, metrics):
+            others = [old for old in metrics["evaluations"] if identity(old) != identity(checked)]
+            metrics["evaluations"] = [*others, checked]
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
-        """Show on the card a small copy of an image, and the classes that the release itself finds in it.
+        """Show on the card a small copy of a PIL image, with a sentence about whose it is and its licence.
 
-        Args:
-            image: of PIL; at most 40 KB of it are kept, as `example.png`.
-            credit: whose it is and under which licence, a sentence for the card.
-
-        Returns:
-            The five most probable classes of that copy with their probabilities.
-
-        Raises:
-            ReleaseError: when the objective learned no centers, or the release cannot be changed.
-            DataError: for what is no image of 8 bits.
+        Returns the five most probable classes of that copy, `example.png`, with their probabilities.
         """
-        small, png = shrunk(image, _EXAMPLE_SIDE, _EXAMPLE_BYTES)
+        small = rgb(image).copy()
+        small.thumbnail((160, 160))
         top = dict(self.nearest_classes(small))
-        with self._changing() as config:
-            metrics = format.checked_metrics(
-                {**self.metrics, "example": {"credit": credit, "top": top}}, self.path / format.METRICS
-            )
-            write_atomic(self.path / format.EXAMPLE, lambda file: file.write_bytes(png))
-            self._write(config, metrics)
+        with card.changing(self.path) as (_, metrics):
+            metrics["example"] = {"credit": credit, "top": top}
+            format.checked_metrics(metrics, self.path / format.METRICS)
+            write_atomic(self.path / format.EXAMPLE, lambda file: small.save(file, "PNG", optimize=True))
         return top
 
     def with_license(self, license: str) -> Release:
-        """Set the licence of the weights, in `config.json` and on the card; return the release opened anew.
-
-        Of weights whose training started from others' it is warned: what those ask for holds all the same.
-
-        Args:
-            license: an identifier of the Hub's, e.g. "cc-by-4.0", or another licence's name.
-
-        Raises:
-            ReleaseError: for no name of a licence, or a release that cannot be changed.
-        """
+        """Set the licence of the weights, an identifier of the Hub's or a name; return the release anew."""
         provenance.check_license(license)
-        if began := provenance.began_with(self.recipe):
-            told = f"the training {began}, whose licence also applies, as the card goes on to say"
-            warnings.warn(f'{self.path}: licence "{license}": {told}', ZooWarning, stacklevel=2)
-        with self._changing() as config:
-            changed = {**config, "pretrained_cfg": {**config["pretrained_cfg"], "license": license}}
-            write_text(self.path / format.CONFIG, format.to_json(changed))
-            self._write(changed)
+        with card.changing(self.path) as (config, _):
+            config["pretrained_cfg"]["license"] = license
         return Release.at(self.path)
 
     def render_card(self) -> str:
         """Write the card anew from what the release records, and return it; notes between its marks stay."""
-        with self._changing() as config:
-            self._write(config)
-            return self.card
-
-    def _write(self, config: Mapping[str, Any], metrics: Mapping[str, Any] | None = None) -> None:
-        if metrics is not None:
-            write_text(self.path / format.METRICS, format.to_json(metrics))
-        write_text(self.path / format.CARD, card.render(self.path, config))
-
-    @contextmanager
-    def _changing(self) -> Iterator[Mapping[str, Any]]:
-        """Lock the release and yield `config.json` as it is now, so that no other's changes are lost.
-
-        Raises:
-            ReleaseError: if it is shipped or a download, or cannot be written.
-        """
-        why = self._fixed
-        if why or not is_dir(self.path):  # which the lock would make
-            raise ReleaseError(f"{self.path}: {why or 'is not there any more'}. Copy it, then open the copy")
-        try:
-            with turn(self.path / format.LOCK):
-                yield configs.read_config(self.path)
-        except OSError as error:
-            raise ReleaseError(f"{self.path}: cannot be changed: {error}. Copy it, then open it") from None
-
-    @property
-    def _fixed(self) -> str:
-        """Why nothing in the folder may change, if so."""
-        if catalog.is_shipped(self.path):
-            return "a shipped release does not change"
-        if self.is_plain:
-            return 'a plain timm model does not change; "zoo convert" makes a release of it'
-        # huggingface_hub's cache links to shared blobs
-        return "a downloaded release does not change" * (self.path / format.METRICS).is_symlink()
+        with card.changing(self.path):
+            pass
+        return self.card

@@ -20,78 +20,61 @@ NEWER = f"; a newer zoo may have written it: pip install --upgrade {LIBRARY}"
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
 MAX_PIXELS = 4096  # of an input's side
 _MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
-_MAX_DEPTH = 32  # of nested values, as in YAML
-_TEXTS = ("description", "credit")  # keys whose values may have several lines
+_MULTILINE = ("description", "credit")  # keys whose values may have several lines
 
 _Text = Annotated[str, Field(max_length=10_000)]
+_Texts = Annotated[list[_Text], Field(fail_fast=True)]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=MAX_NAME)]
 _Count = Annotated[int, Field(ge=0)]
 _Width = Annotated[int, Field(gt=0, le=1 << 20)]
 _Side = Annotated[int, Field(gt=0, le=MAX_PIXELS)]
-_Triple = Field(min_length=3, max_length=3)
-_Modules = _Text | Annotated[list[_Text], Field(fail_fast=True)] | None
-_Classes = Annotated[list[_Text], Field(fail_fast=True)]
+_CropPct = Annotated[float, Field(ge=0.1, le=1)]
+_Mean = Annotated[list[float], Field(min_length=3, max_length=3)]
+_Std = Annotated[list[Annotated[float, Field(ge=1e-4)]], Field(min_length=3, max_length=3)]
 
 
-class _Pixels(Config):
-    """What becomes of an image's pixels, in timm's terms, whatever its size."""
-
-    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
-    crop_pct: Annotated[float, Field(ge=0.1, le=1)]
-    mean: Annotated[list[float], _Triple]
-    std: Annotated[list[Annotated[float, Field(ge=1e-4)]], _Triple]
-
-
-class Input(_Pixels):
+class Input(Config):
     """The fields of `Preprocess`, where a user gives them."""
 
     input_size: _Side
     interpolation: Literal["bilinear", "bicubic"]
+    crop_pct: _CropPct
+    mean: _Mean
+    std: _Std
 
 
-class _PretrainedCfg(_Pixels):
-    """timm's part: where the model's ends are, and how an image becomes its input."""
-
+class _PretrainedCfg(Config):
     tag: _Text
     custom_load: Literal[False]  # a release never needs a loader of its own
     input_size: Annotated[tuple[Literal[3], _Side, _Side], Field(strict=False)]
     fixed_input_size: bool
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+    crop_pct: _CropPct
     crop_mode: Literal["center", "squash", "border"]
-    first_conv: _Modules
-    classifier: _Modules
+    mean: _Mean
+    std: _Std
+    first_conv: _Text | _Texts | None
+    classifier: _Text | _Texts | None
     license: _Text
 
 
 class _Open(Config):
-    """A section with keys of anybody's, of which some have a known type."""
-
     model_config = ConfigDict(extra="allow")
 
 
-class _ClassCounts(_Open):
-    """Training images of the most and the least frequent class."""
-
-    largest: _Count
-    smallest: _Count
-
-
-class Dataset(_Open):
-    """Facts about a data set, of which a card computes with these."""
-
+class _Dataset(_Open):
     hub_id: _Text | None = None
     num_images: _Count | None = None
     num_classes: _Count | None = None
-    class_counts: _ClassCounts | None = None
+    class_counts: dict[Literal["largest", "smallest"], _Count] | None = None
 
 
 class _Zoo(Config):
-    """The part of `config.json` that is of zoo."""
-
     format: Literal[1]
     name: _Name
     objective: _Name
-    dataset: Dataset
+    dataset: _Dataset
     description: _Text
     feature_dim: _Width
     has_centers: bool
@@ -99,55 +82,29 @@ class _Zoo(Config):
     weights_sha256: _Sha256 | None
     centers_sha256: _Sha256 | None
     images_sha256: _Sha256 | None = None
-    class_names: _Classes | None = None
+    class_names: _Texts | None = None
 
 
 class ReleaseConfig(Config):
-    """`config.json` as a whole."""
+    """`config.json`: timm's keys, and "zoo"."""
 
     architecture: Annotated[str, Field(pattern=r"^\w+$", max_length=200)]  # no "hf-hub:" and no ".tag"
     num_classes: _Count
     num_features: _Width
     model_args: dict[str, Any]
     pretrained_cfg: _PretrainedCfg
-    label_names: _Classes | None = None
+    label_names: _Texts | None = None
     dtype: Literal["float32"] | None = None  # beside float16 weights, in which transformers would compute
     zoo: _Zoo
 
     @model_validator(mode="after")
     def _agree(self) -> ReleaseConfig:
-        zoo, classifier = self.zoo, self.pretrained_cfg.classifier
-        labels = len(self.label_names or ())
+        zoo, labels = self.zoo, len(self.label_names or ())
         if labels != self.num_classes:
             raise ValueError(f"label_names: found {labels}, but num_classes is {self.num_classes}")
-        if not self.num_classes and zoo.class_names is None:
-            raise ValueError("zoo.class_names: expected a list, as there are no label_names")
         if zoo.has_centers != (zoo.centers_sha256 is not None):
-            raise ValueError(
-                f"zoo.centers_sha256: found {zoo.centers_sha256}, has_centers is {zoo.has_centers}"
-            )
-        if zoo.has_centers and self.num_classes and not isinstance(classifier, str):
-            raise ValueError(f"pretrained_cfg.classifier: found {classifier}, expected the name of a layer")
+            raise ValueError(f"zoo.centers_sha256: found {zoo.centers_sha256}, has_centers {zoo.has_centers}")
         return self
-
-
-class _Example(Config):
-    """The picture that a card shows, with its probability by class, most probable first."""
-
-    credit: Annotated[str, Field(min_length=1, max_length=1000)]
-    top: dict[_Text, Annotated[float, Field(ge=0)]]
-
-
-class _Training(_Open):
-    """Facts about a training, of which a card computes with these."""
-
-    epochs: float = 0
-    steps: float = 0
-    images: float = 0
-    seconds: float = 0
-    images_per_second: float = 0
-    versions: dict[str, Any] | None = None
-    early_stopping: dict[str, Any] | None = None
 
 
 class Evaluation(_Open):
@@ -160,23 +117,22 @@ class Evaluation(_Open):
     metric: _Text | None = None
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
-    test_set: Dataset | None = None
+    test_set: _Dataset | None = None
     shared_images: _Count | None = None
     classes_measured: _Count | None = None
     seed: int | None = None
-    date: _Text | None = None
 
 
 class Metrics(_Open):
-    """`metrics.json` as a whole."""
+    """`metrics.json`."""
 
-    training: _Training
-    evaluations: list[Evaluation]
-    example: _Example | None = None
+    training: dict[str, Any]
+    evaluations: list[dict[str, Any]]
+    example: dict[Literal["credit", "top"], _Text | dict[_Text, float]] | None = None
 
 
 class History(Config):
-    """`history.json` as a whole; see `zoo.release.history`."""
+    """`history.json`; see `zoo.release.history`."""
 
     format: Literal[1]
     rows: Annotated[list[_Count], Field(min_length=1)]
@@ -184,38 +140,21 @@ class History(Config):
     classes: list[dict[str, Any]]
 
 
-class RecipeSections(_Open):
-    """The sections of `recipe.yaml` of which evaluations and cards use parts."""
-
-    data: dict[str, Any] | None = None
-    init: dict[str, Any] | None = None
-    objective: dict[str, Any] | None = None
-    views: dict[str, Any] | None = None
-
-
 def check(kind: type[Config], data: object, where: str) -> None:
-    """Make sure that plain `data` are of one of the kinds above, with nothing that cannot be shown.
-
-    Raises:
-        ReleaseError: naming the key, what was found and what was expected.
-    """
+    """Validate plain `data`; a `ReleaseError` names the key, what was found and what was expected."""
     check_words(data, where)
     try:
         parse(kind, data, where, ReleaseError)
     except ReleaseError as error:
-        newer = NEWER if 'unknown key "zoo.' in str(error) else ""
-        raise ReleaseError(f"{error}{newer}") from None
+        newer = 'unknown key "zoo.' in str(error)
+        raise ReleaseError(f"{error}{NEWER * newer}") from None
 
 
 def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
-    """Make sure that all in plain `data` can be shown: words without control characters, finite numbers.
-
-    Raises:
-        ReleaseError: naming the key.
-    """
-    problem = "nested too deeply" if len(path) > _MAX_DEPTH else ""
+    """Refuse, by a `ReleaseError`, control characters, infinite numbers, and endless `model_args`."""
+    problem = "nested too deeply" if len(path) > 32 else ""
     if isinstance(data, str):
-        text = data.replace("\n", "").replace("\t", "") if path[-1:] and path[-1] in _TEXTS else data
+        text = data.replace("\n", "").replace("\t", "") if {*path[-1:]} & {*_MULTILINE} else data
         problem = "" if is_printable(text) else f"found control characters, {data[:40]!r}"
     elif isinstance(data, int | float):
         most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
@@ -223,10 +162,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
             problem = f"found {str(data)[:20]}, expected a number of at most {most}"
     if problem:
         raise ReleaseError(f'{where}: "{".".join(path)[:200]}": {problem}')
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            check_words(str(key), where, path)
-            check_words(value, where, (*path, str(key)))
-    elif isinstance(data, list | tuple):
-        for index, value in enumerate(data):
-            check_words(value, where, (*path, str(index)))
+    inside = dict(enumerate(data)) if isinstance(data, list | tuple) else data
+    for key, value in inside.items() if isinstance(inside, Mapping) else ():
+        check_words(str(key), where, path)
+        check_words(value, where, (*path, str(key)))

@@ -15,20 +15,15 @@ from torch import Tensor, nn
 
 from zoo.errors import ReleaseError, few
 from zoo.files import is_file
-from zoo.image_list import ImageList
+from zoo.images import ImageList
 from zoo.modules.centers import Centers
 from zoo.release import format
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
-_NOT_SAFETENSORS = {
-    b"version https://git-lfs": "this is Git LFS's pointer to the file; run `git lfs pull` there",
-    b"PK\x03\x04": "this is a pickle of torch.save, which is never run here",
-    b"\x80": "this is a pickle, which is never run here",
-}
 
 
 class TensorInfo(NamedTuple):
-    """What a file's header says of a tensor: safetensors' name of its type, e.g. "F32", and its shape."""
+    """A tensor in a file's header: safetensors' name of its type, e.g. "F32", and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -37,22 +32,18 @@ class TensorInfo(NamedTuple):
 def to_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors with their floating-point numbers in float16, others as they are.
 
-    Raises:
-        ReleaseError: naming the tensor with a finite number beyond float16's range.
+    A `ReleaseError` names a tensor with a finite number beyond float16's range.
     """
-    halves = {}
+    halves = {name: each.half() if each.is_floating_point() else each for name, each in tensors.items()}
     for name, tensor in tensors.items():
-        halves[name] = tensor.half() if tensor.is_floating_point() else tensor
         if halves[name].isinf().any() and not tensor.isinf().any():
-            raise ReleaseError(
-                f"{name}: found {float(tensor.abs().max()):.4g}, but float16 ends at "
-                f"{torch.finfo(torch.float16).max:.0f}; training.release_dtype=float32 keeps it"
-            )
+            found = f"found {float(tensor.abs().max()):.4g}, but float16 ends at 65504"
+            raise ReleaseError(f"{name}: {found}; training.release_dtype=float32 keeps it")
     return halves
 
 
 def round_to_half(encoder: nn.Module) -> None:
-    """Round the encoder's tensors to numbers that float16 holds, see `to_half`; their precision stays."""
+    """Round the encoder's tensors in place to numbers that float16 holds, see `to_half`."""
     encoder.load_state_dict(to_half(encoder.state_dict()))
 
 
@@ -65,8 +56,7 @@ def round_centers_to_half(centers: Centers) -> Centers:
 def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str]) -> None:
     """Write contiguous CPU tensors, no two of the same memory, as a safetensors file.
 
-    safetensors 0.8 leaves its file to the owner alone (mode 600), whatever the umask says; on a machine that
-    people share nobody else could then load the release.
+    safetensors 0.8 makes its files with mode 600; they get that of any other new file.
     """
     file.touch()
     mode = file.stat().st_mode
@@ -77,36 +67,30 @@ def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[s
 def read_header(file: Path) -> dict[str, TensorInfo]:
     """Return the tensors that a safetensors file declares, by name; their bytes are not read.
 
-    Raises:
-        ReleaseError: when the file is missing, is a pickle or anything else, is cut off, or declares
-            tensors that its size does not hold.
+    A `ReleaseError` says that it is missing, something else, or too short for what it declares.
     """
     if not is_file(file):
         raise ReleaseError(f"{file.parent}: {file.name} is missing")
-    start = b""
+    start = b""  # of Git LFS's pointers and of pickles it says what they are
     try:
         with file.open("rb") as stream:
-            start = stream.read(32)
+            start = stream.read(40)
         with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
-            return {
-                name: TensorInfo(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()
-            }
+            return {name: TensorInfo(each.get_dtype(), (*each.get_shape(),)) for name, each in slices.items()}
     except (OSError, SafetensorError) as error:
-        said = (said for magic, said in _NOT_SAFETENSORS.items() if start.startswith(magic))
-        problem = next(said, f"damaged, cut off or no safetensors file: {error}")
-        raise ReleaseError(f"{file}: {problem}") from None
+        raise ReleaseError(f"{file}: found {start!r}, expected a whole safetensors file: {error}") from None
 
 
 def mismatch(expected: Mapping[str, Tensor], found: Mapping[str, TensorInfo]) -> str:
-    """Say how a file's tensors differ from those that a model needs; '' when they do not.
+    """Return in words how a file's tensors differ from those that a model needs; '' when they do not.
 
     A floating-point tensor may be stored in another precision than the model's.
     """
-    both = [(name, tensor, found[name]) for name, tensor in expected.items() if name in found]
     wrong = [
         f"{name} is {info.dtype} {list(info.shape)} instead of {tensor.dtype} {list(tensor.shape)}"
-        for name, tensor, info in both
+        for name, tensor in expected.items()
+        if (info := found.get(name))
         if info.shape != tensor.shape or (info.dtype in _FLOATS) != tensor.is_floating_point()
     ]
     missing = [name for name in expected if name not in found]
@@ -116,11 +100,7 @@ def mismatch(expected: Mapping[str, Tensor], found: Mapping[str, TensorInfo]) ->
 
 
 def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
-    """Map a safetensors file, whose header was read before, into memory.
-
-    Raises:
-        ReleaseError: when it is missing, damaged, or not the recorded one.
-    """
+    """Map a safetensors file, whose header was read before, into memory, if it is the recorded one."""
     format.check_sha256(file, sha256)
     try:
         return load_file(file)
@@ -131,31 +111,27 @@ def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
 def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     """Return the learned class centers of the release in `folder`, or None when its objective has none.
 
-    Of a plain timm model they are its linear classifier; how many images each class had is not known.
-
-    Raises:
-        ReleaseError: when the file is missing, damaged, not the recorded one, or does not fit the classes.
+    Of a plain timm model they are its linear classifier; how many images each class had is not known. A
+    `ReleaseError` says that the file is missing, damaged, not the recorded one, or does not fit the classes.
     """
     zoo = config["zoo"]
     if not zoo["has_centers"]:
         return None
-    names = config.get("label_names") or zoo["class_names"]
+    names = config.get("label_names") or zoo.get("class_names") or ()
     if zoo["recipe_sha256"] is None:
         tensors = read_tensors(folder / format.WEIGHTS, zoo["weights_sha256"])
-        place = config["pretrained_cfg"]["classifier"]
-        weight = tensors[f"{place}.weight"].float().clone()
-        bias = tensors.get(f"{place}.bias", torch.zeros(len(names))).float().clone()
+        layer = config["pretrained_cfg"]["classifier"]
+        weight = tensors[f"{layer}.weight"].float().clone()
+        bias = tensors.get(f"{layer}.bias", torch.zeros(len(names))).float().clone()
         return Centers(weight, bias, torch.full((len(names),), -1), class_names=names)
     file = folder / format.CENTERS
     header = read_header(file)
-    expected = {
-        "weight": torch.empty(len(names), zoo["feature_dim"], device="meta"),
-        "bias": torch.empty(len(names), device="meta"),
-        "class_counts": torch.empty(len(names), dtype=torch.int64, device="meta"),
-    }
-    prototypes = header.pop("prototypes", None)  # as wide as the projection, which is recorded nowhere
-    if prototypes is not None and prototypes.shape[:1] != (len(names),):
-        raise ReleaseError(f"{file}: prototypes is {list(prototypes.shape)}, expected {len(names)} rows")
+    shapes = {"weight": (len(names), zoo["feature_dim"]), "bias": (len(names),)}
+    if "prototypes" in header:  # as wide as the projection, which is recorded nowhere
+        shapes["prototypes"] = (len(names), *header["prototypes"].shape[1:])
+    with torch.device("meta"):
+        expected = {name: torch.empty(shape) for name, shape in shapes.items()}
+        expected["class_counts"] = torch.empty(len(names), dtype=torch.int64)
     if problem := mismatch(expected, header):
         raise ReleaseError(f"{file}: does not fit {len(names)} classes: {problem}")
     tensors = read_tensors(file, zoo["centers_sha256"])
@@ -176,13 +152,11 @@ def write_images(lists: Mapping[str, ImageList], file: Path) -> None:
 def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
     """Return the lists of the release in `folder` by split; none where it has no such file.
 
-    Raises:
-        ReleaseError: when the file is missing, damaged, not the recorded one, or does not fit the release.
+    A `ReleaseError` says that the file is missing, damaged, not the recorded one, or of other images.
     """
-    sha256 = config["zoo"].get("images_sha256")
+    file, sha256 = folder / format.IMAGES, config["zoo"].get("images_sha256")
     if sha256 is None:
         return {}
-    file, dataset = folder / format.IMAGES, config["zoo"]["dataset"]
     header = read_header(file)
     if "train" not in header or any(each.dtype != "I64" or len(each.shape) != 1 for each in header.values()):
         raise ReleaseError(f"{file}: found {header}, expected train, and test, each int64 [N]")
@@ -193,10 +167,11 @@ def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]
             lists = {split: ImageList(ids[split].numpy(), str(hashes[split])) for split in ids}
     except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
         raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
-    found, recorded = lists["train"].sha256, dataset.get("sha256")
-    if recorded not in (None, found) or dataset.get("num_images") not in (None, len(ids["train"])):
+    found, count = lists["train"].sha256, len(ids["train"])
+    recorded, expected = (config["zoo"]["dataset"].get(key) for key in ("sha256", "num_images"))
+    if recorded not in (None, found) or expected not in (None, count):
         raise ReleaseError(
-            f"{file}: lists {len(ids['train'])} training images with sha256 {found:.80}, the release was "
-            f"trained on {dataset.get('num_images')} with {recorded}"
+            f"{file}: lists {count} training images with sha256 {found:.80}, the release was trained on "
+            f"{expected} with {recorded}"
         )
     return lists

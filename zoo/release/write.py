@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,17 +15,16 @@ from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.image_list import ImageList
+from zoo.images import ImageList
 from zoo.modules.centers import Centers
 from zoo.release import card, configs, format, schema
 from zoo.release import history as histories
-from zoo.release.build import check_arguments, check_fit
+from zoo.release.build import check_fit
 from zoo.release.evaluations import checked_evaluation
 from zoo.release.release import Release
 from zoo.release.tensors import read_centers, read_images, to_half, write_images, write_tensors
 
-# What one release in a folder has, and the next may lack.
-_OPTIONAL = (format.CENTERS, format.IMAGES, format.HISTORY, format.PICTURES)
+_OPTIONAL = (format.CENTERS, format.IMAGES, format.HISTORY, format.PICTURES)  # the next release may lack them
 
 
 def write_release(
@@ -53,32 +53,17 @@ def write_release(
     With `centers`, `model.safetensors` is the classifier that they make of the encoder, for every
     architecture whose classifier is one linear layer on the pooled features; else it is the headless encoder.
 
-    Args:
-        folder: may exist and hold other things, e.g. `run/`; these stay and are no part of the release.
-        name: the weights' name, `arch.tag`.
-        encoder: a timm model without classifier. It is not changed.
-        arch: the encoder's name in timm.
-        model_args: the arguments it was built with, without `num_classes`.
-        preprocess: the test-time preprocessing.
-        class_names: names of the training data's classes, `C` of them; may be empty without labels.
-        centers: learned class centers, `[C, D_f]`, and PiCO's prototypes.
-        objective: the objective's name.
-        dataset: plain facts about the training data: `name`, and if it is on the Hub `hub_id`.
-        recipe_text: the exact recipe as YAML, overrides applied.
-        metrics: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`.
-        history: how the training went, as `history.gather` makes it; None where nothing was recorded.
-        images: which were trained on ("train") and measured on ("test"); None where they are not listed.
-        pictures: PNG files by name.
-        description: the card's hand-written paragraph.
-        license: of the weights, as the Hub writes it, or another one's name; "unknown" where none is known.
-        dtype: of the floating-point numbers in the files; "float16" takes an encoder and centers that were
-            rounded to it, since what was measured on others would be no figure of the release.
-
-    Raises:
-        ReleaseError: when the parts do not fit each other, or the folder cannot be written.
+    `encoder`, a timm model without classifier, is not changed; `name` (`arch.tag`) is the weights', `arch`
+    its architecture's in timm, built with `model_args`. `folder` may hold other things, e.g. `run/`, which
+    stay. `class_names` are of the `C` classes of the training data, `centers` `[C, D_f]`, `dataset` plain
+    facts: `name`, and if it is on the Hub `hub_id`. `recipe_text` is the exact recipe, overrides applied;
+    `metrics` `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`; `history` as
+    `history.gather` makes it; `images` which were trained on ("train") and measured on ("test"); `pictures`
+    PNG files by name; `license` the Hub's identifier, another licence's name, or "unknown"; `dtype` that of
+    the files' numbers: for "float16" encoder and centers are rounded before. A `ReleaseError` says which
+    parts do not fit each other.
     """
     folder = Path(folder)
-    check_arguments(model_args)
     if (classes := getattr(encoder, "num_classes", None)) != 0:
         raise ReleaseError(f"encoder: found num_classes={classes}, expected a timm model with num_classes=0")
     # contiguous, as it will be loaded: another layout sums in another order
@@ -86,23 +71,44 @@ def write_release(
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
-    default: Mapping[str, Any] = encoder.pretrained_cfg  # type: ignore[assignment]
-    args = dict(model_args)
-    if default.get("fixed_input_size"):  # else timm would take the size of the preprocessing
-        args.setdefault("img_size", default["input_size"][-1])
+    evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
+    record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
+    default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
+    fixed = bool(default.get("fixed_input_size", False))  # then timm would take the preprocessing's size
+    names = {"label_names" if model is not encoder else "class_names": list(class_names)}
     config: dict[str, Any] = {
         "architecture": arch,
         "num_classes": int(model.num_classes),  # type: ignore[arg-type]
         "num_features": int(model.num_features),  # type: ignore[arg-type]
-        "model_args": args,
-        "pretrained_cfg": _timm_config(model, preprocess, name.split(".", 1)[-1], license),
+        "model_args": {**({"img_size": default["input_size"][-1]} if fixed else {}), **model_args},
+        "pretrained_cfg": {  # nothing of the architecture's default weights but where its ends are
+            "tag": name.split(".", 1)[-1],
+            "custom_load": False,
+            "input_size": [3, preprocess.input_size, preprocess.input_size],
+            "fixed_input_size": fixed,
+            "interpolation": preprocess.interpolation,
+            "crop_pct": preprocess.crop_pct,
+            "crop_mode": "center",
+            "mean": list(preprocess.mean),
+            "std": list(preprocess.std),
+            "first_conv": default.get("first_conv"),
+            "classifier": default.get("classifier"),
+            "license": license,
+        },
+        **(names if model is not encoder else {}),
+        **({"dtype": "float32"} if dtype == "float16" else {}),
+        "zoo": {
+            "format": schema.FORMAT,
+            "name": name,
+            "objective": objective,
+            "dataset": dict(dataset),
+            "description": description,
+            "feature_dim": backbones.feature_dim(encoder),
+            "has_centers": centers is not None,
+            "centers_sha256": None,
+            **(names if model is encoder else {}),
+        },
     }
-    if model is not encoder:
-        config["label_names"] = list(class_names)
-    if dtype == "float16":
-        config["dtype"] = "float32"
-    evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
-    record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
     # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
     stale = _OPTIONAL if (folder / format.CONFIG).exists() else ()
     try:
@@ -111,35 +117,24 @@ def write_release(
             if centers is not None:
                 tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
             for file, found in tensors.items():
-                write_tensors(_stored(found, dtype), staging / file, {"format": "pt"})
+                stored = to_half(found) if dtype == "float16" else found
+                separate = {k: v.detach().cpu().contiguous().clone() for k, v in stored.items()}
+                write_tensors(separate, staging / file, {"format": "pt"})
             if images:
                 write_images(images, staging / format.IMAGES)
-            (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
-            (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
-            if history is not None:
-                (staging / format.HISTORY).write_text(histories.to_json(history), encoding="utf-8")
+            texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
+            texts |= {} if history is None else {format.HISTORY: json.dumps(history, allow_nan=False)}
+            for file, text in texts.items():
+                (staging / file).write_text(text, encoding="utf-8")
             for picture, source in (pictures or {}).items():
                 shutil.copyfile(source, staging / f"{picture}.png")
-            config["zoo"] = {
-                "format": schema.FORMAT,
-                "name": name,
-                "objective": objective,
-                "dataset": dict(dataset),
-                "description": description,
-                "feature_dim": backbones.feature_dim(encoder),
-                "has_centers": centers is not None,
-                "recipe_sha256": format.sha256(staging / format.RECIPE),
-                "weights_sha256": format.sha256(staging / format.WEIGHTS),
-                "centers_sha256": None if centers is None else format.sha256(staging / format.CENTERS),
-            }
-            if images:
-                config["zoo"]["images_sha256"] = format.sha256(staging / format.IMAGES)
-            if "label_names" not in config:
-                config["zoo"]["class_names"] = list(class_names)
+            for file, key in format.HASHED.items():
+                exists = (staging / file).exists()
+                config["zoo"] |= {key: format.sha256(staging / file)} if exists else {}
             try:
                 (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
                 (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
-                check_release(written := Release.at(staging))  # what is refused here nobody could read
+                check_release(written := Release.at(staging))  # nobody could read what is refused here
                 _check_reload(written, encoder, preprocess.input_size)
             except ReleaseError as error:
                 raise ReleaseError(str(error).replace(str(staging), str(folder))) from error
@@ -151,12 +146,9 @@ def write_release(
 
 
 def check_release(release: Release) -> None:
-    """Make sure that a release is whole: every file can be read, has its hash and fits the others.
+    """Make sure that every file of a release can be read, has its hash and fits the others.
 
-    The card is for `card.check_card`.
-
-    Raises:
-        ReleaseError: naming the first file that is not as it should be.
+    A `ReleaseError` names the first that does not. The card's metadata are for `card.check_card`.
     """
     folder, config = release.path, configs.read_config(release.path)
     format.read_recipe(folder)  # what bounds the files' sizes comes before what reads every byte of them
@@ -169,30 +161,6 @@ def check_release(release: Release) -> None:
     format.read_text(folder / format.CARD)
 
 
-def _timm_config(model: nn.Module, preprocess: format.Preprocess, tag: str, license: str) -> dict[str, Any]:
-    """Return the part of `config.json` that timm and transformers read, without the architecture.
-
-    Nothing is taken over from the architecture's default weights except where its first convolution and its
-    classifier are: provenance, licence and preprocessing are this model's own. `num_classes` stands at the
-    top level alone; transformers refuses it in `model_args`.
-    """
-    default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    return {
-        "tag": tag,
-        "custom_load": False,
-        "input_size": [3, preprocess.input_size, preprocess.input_size],
-        "fixed_input_size": bool(default.get("fixed_input_size", False)),
-        "interpolation": preprocess.interpolation,
-        "crop_pct": preprocess.crop_pct,
-        "crop_mode": "center",
-        "mean": list(preprocess.mean),
-        "std": list(preprocess.std),
-        "first_conv": default.get("first_conv"),
-        "classifier": default.get("classifier"),
-        "license": license,
-    }
-
-
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
     """Return encoder + centers as a timm classifier, or None where the architecture has no such head."""
     model = copy.deepcopy(encoder)
@@ -202,52 +170,31 @@ def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | 
     head = dict(model.named_modules()).get(name) if isinstance(name, str) else None
     if not isinstance(head, nn.Linear) or head.weight.shape != centers.weight.shape or head.bias is None:
         return None
-    if head.bias.shape != centers.bias.shape:
-        return None
     with torch.no_grad():
         head.weight.copy_(centers.weight)
         head.bias.copy_(centers.bias)
-        model.requires_grad_(False).eval()
-        images = _images(encoder, size)
-        expected = nn.functional.linear(encoder(images), head.weight, head.bias)
-        found = model(images)
-    same = isinstance(found, Tensor) and found.shape == expected.shape and _close(found, expected)
-    return model if same else None
+        expected = head(_output(encoder, size))
+    return model if _close(_output(model.requires_grad_(False).eval(), size), expected) else None
+
+
+def _output(model: nn.Module, size: int) -> Tensor:
+    """Return what a model makes of two random images, always the same."""
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        return model(images.to(next(model.parameters()).dtype))  # type: ignore[no-any-return]
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
-    """Whether two outputs agree to float32's error at the size that they have."""
-    scale = float(expected.nan_to_num().abs().max())
-    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * max(scale, 1e-6), equal_nan=True)
-
-
-def _images(model: nn.Module, size: int) -> Tensor:
-    dtype = next(model.parameters()).dtype
-    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
-def _stored(tensors: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
-    """Return CPU tensors as safetensors takes them: contiguous, each with a storage of its own.
-
-    Raises:
-        ReleaseError: naming a tensor with numbers that float16 does not hold, if that is `dtype`.
-    """
-    stored = dict(tensors) if dtype == "float32" else to_half(tensors)
-    for name, tensor in tensors.items():
-        if not torch.equal(stored[name].to(tensor.dtype).nan_to_num(), tensor.nan_to_num()):
-            raise ReleaseError(f"{name}: found numbers that float16 does not hold, expected rounded ones")
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in stored.items()}
+    """Whether two outputs agree to float32's error at their size."""
+    atol = 1e-4 * max(float(expected.nan_to_num().abs().max()), 1e-6)
+    return found.shape == expected.shape and torch.allclose(found, expected, 1e-3, atol, equal_nan=True)
 
 
 def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:
     """Make sure that the written weights make the features of this encoder."""
     loaded = release.load(dtype=next(encoder.parameters()).dtype).eval()
-    images = _images(encoder, size)
-    with torch.no_grad():
-        same = _close(loaded(images), encoder(images))
-    if not same:
-        arch, arguments = release.config["architecture"], dict(release.config["model_args"])
+    if not _close(_output(loaded, size), _output(encoder, size)):
         raise ReleaseError(
-            f"{release.name}: {arch} built with {arguments}"
-            " does not compute what the encoder does; are arch and model_args those it was made with?"
+            f"{release.name}: {release.config['architecture']} built with {release.config['model_args']} "
+            "does not compute what the encoder does; are arch and model_args those it was made with?"
         )
