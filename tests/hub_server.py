@@ -280,9 +280,13 @@ class Hub:
         return as_json({})
 
     def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:
+        tree = repo.trees[repo.at(branch)]
         for file in ask.asked["files"]:
             mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
             file |= {"uploadMode": mode, "shouldIgnore": False}
+            if (data := tree.get(file["path"])) is not None:
+                found = listed(file["path"], data, "oid", "oid")
+                file["oid"] = found.get("lfs", found)["oid"]
         return as_json(ask.asked)
 
     def commit(self, ask: Handler, repo: Repo, branch: str) -> Answer:

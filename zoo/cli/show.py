@@ -217,7 +217,7 @@ def print_dry_run(ready: Ready, repo_id: str, private: bool) -> None:
     """Print what a push would send where, and what it alone can find out."""
     from huggingface_hub import constants, get_token
 
-    from zoo.hub_client import LOG_IN
+    from zoo.hub.client import LOG_IN
 
     release, branch, contents = ready
     sizes = {

@@ -29,7 +29,7 @@ from zoo.conversion.tensors import FLOATS, build, fit_encoder, sort_out, split_c
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import RUNS, is_file
 from zoo.modules.centers import Centers
-from zoo.published import PUBLISHED
+from zoo.conversion.published import PUBLISHED
 from zoo.release import Preprocess, Release, format, provenance
 from zoo.release.build import check_arguments
 from zoo.release.schema import MAX_NAME, Input
@@ -108,7 +108,7 @@ def convert(
 
     Args:
         file: a checkpoint of torch.save, or .safetensors; or the name of a checkpoint that its authors
-            publish, "resnet50.moco_v2_800ep", which is then fetched: see `zoo.published`.
+            publish, "resnet50.moco_v2_800ep", which is then fetched: see `zoo.conversion.published`.
         family: whose layout it has: "moco" (v1, v2), "moco-v3", "paco", "gpaco", "ft" (and PyContrast),
             "pico", "lightly" or "solo-learn"; "timm" for any timm model, whoever trained it: its classifier,
             if that is one linear layer, becomes the centers. Known of a published checkpoint, and so are its

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from zoo.errors import ReleaseError, did_you_mean, one_line
 from zoo.files import is_file
-from zoo.published import PUBLISHED
+from zoo.conversion.published import PUBLISHED
 
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained weights
 _TRAINING = {  # entries that are the training's, with tensors or not
