@@ -24,7 +24,7 @@ from zoo import cli
 from zoo.cli.show import print_release
 from zoo.conversion import FAMILIES
 from zoo.errors import DataError, ReleaseError
-from zoo.conversion.published import PUBLISHED, Published
+from zoo.conversion.families import PUBLISHED, Published
 from zoo.release import Release, card, format
 
 ARCH = "cifar_resnet20"
