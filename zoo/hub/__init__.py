@@ -1,7 +1,4 @@
-"""Releases by name, on this machine or on the Hub: `open`, `load`, `list_hub`, `zoo.hub.push`, `zoo.hub.pull`.
-
-Names are fetched when they are used: to resolve a name, or to list what the Hub has, no torch is imported.
-"""
+"""Releases by name, on this machine or on the Hub. What needs torch is imported when it is used."""
 
 from __future__ import annotations
 

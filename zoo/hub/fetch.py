@@ -32,13 +32,11 @@ def open(
 ) -> Release:
     """Open a release.
 
-    A name is a folder; `"org/name[@revision]"` or the address of its page, a repository on the Hub with a
-    release or a model in timm's format; a shipped release, e.g. `"cifar_resnet32.paco_cifar100_lt100"`; or
-    `"timm:ARCH.TAG"`, timm's own weights. A name that means two different releases is refused; `"./folder"`,
-    `"hf-hub:org/name[@revision]"` and `"shipped:name"` mean one.
-
     Args:
-        name: which release; one that is open already is opened anew.
+        name: a folder; `"org/name[@revision]"` or the address of its page, a repository on the Hub with a
+            release or a model in timm's format; a shipped release; or `"timm:ARCH.TAG"`, timm's own weights.
+            A name that means two different releases is refused; `"./folder"`, `"hf-hub:org/name[@revision]"`
+            and `"shipped:name"` mean one. Or a release that is open already, which is opened anew.
         revision: branch, tag or commit of a Hub repository, by default the branch `main`. A commit that is
             in the cache is opened without a request.
         cache_dir: where downloads are kept, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1`
@@ -63,18 +61,18 @@ def load(
     token: str | bool | None = None,
     **model_kwargs: Any,
 ) -> nn.Module:
-    """Load a pretrained encoder as a timm model.
-
-    Like `timm.create_model(..., pretrained=True)` the model is in training mode: call `.eval()` to use it as
-    it is. Every parameter requires gradients.
+    """Load a pretrained encoder as a timm model, in training mode like `timm.create_model`'s: call `.eval()`.
 
     Args:
-        name: which release; this, `revision`, `cache_dir` and `token` as in `zoo.open`.
+        name: which release, see `zoo.open`.
         num_classes: 0 for the headless encoder, `[B, 3, H, W]` -> features `[B, D_f]`; N for a fresh
             classifier of N classes, initialised by timm from torch's global generator.
         head: `"centers"` for the classifier made of the learned class centers.
+        revision: branch, tag or commit of a Hub repository.
         device: where the model goes.
         dtype: the type of its floating-point tensors; by default the one that timm builds with.
+        cache_dir: as in `zoo.open`.
+        token: as in `zoo.open`.
         model_kwargs: timm's, e.g. `features_only=True`, `in_chans=1`, `img_size=64`, `drop_path_rate=0.1`.
 
     Raises:
@@ -103,13 +101,8 @@ def folder_of(
 ) -> Path:
     """Return the folder of a release; from the Hub, what is not in huggingface_hub's cache is fetched.
 
-    Only files that a release has are fetched, the tensors after `config.json` has been understood. Without
-    an answer of the Hub, and with `HF_HUB_OFFLINE=1`, what the cache has of the revision is taken.
-
-    Args:
-        ref: of `resolve`.
-        token, cache_dir: as in `zoo.open`.
-        weights: fetch the encoder's weights too, not only what is recorded of them.
+    Only files of a release are fetched, the tensors after `config.json` has been understood; without
+    `weights` not the encoder's. Where the Hub does not answer, what the cache has of the revision is taken.
 
     Raises:
         ReleaseError: naming the folder or repository, what was found and what to do.
@@ -121,17 +114,11 @@ def folder_of(
         return ref.path
 
     def fetch(patterns: list[str], revision: str | None) -> Path:
+        options: Any = {"revision": revision, "cache_dir": cache_dir, "token": token, "library_name": LIBRARY}
         with hub_errors(ref, ReleaseError):
-            folder = snapshot_download(
-                ref.target,
-                revision=revision,
-                cache_dir=cache_dir,
-                token=token,
-                allow_patterns=patterns,
-                ignore_patterns="*/*",
-                library_name=LIBRARY,
+            return Path(
+                snapshot_download(ref.target, allow_patterns=patterns, ignore_patterns="*/*", **options)
             )
-        return Path(folder)
 
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)
     if not is_file(folder / format.CONFIG):
@@ -144,8 +131,7 @@ def folder_of(
         fetch(lacking, folder.name)
     if weights and not is_file(folder / format.WEIGHTS):
         raise ReleaseError(
-            f"{ref}: {format.WEIGHTS} is missing, and a pickle is never read; download it, then: "
-            "zoo convert FILE --family FAMILY"
+            f"{ref}: {format.WEIGHTS} is missing; for a pickle: zoo convert FILE --family FAMILY"
         )
     return folder
 

@@ -50,17 +50,11 @@ def note_base(folder: Path, repo_id: str, branch: str, commit: str) -> None:
 
 
 def merge(folder: Path, repo_id: str, base: str | None, theirs: str, **options: Any) -> None:
-    """Take over into a release's folder what others changed in a repository since the commit `base`.
+    """Take over into a release's folder what others changed in a repository between two commits.
 
-    Without a base nothing may contradict. Figures of weights that this release replaces stay with their own
-    version. A licence that somebody wrote into the card becomes the release's.
-
-    Args:
-        folder: of the release.
-        repo_id: the repository.
-        base: the commit that both come from, None where that is not known.
-        theirs: the repository's commit now.
-        options: `token` and `cache_dir` of `folder_of`.
+    Without a base, which both sides come from, nothing may contradict. Figures of weights that this release
+    replaces stay with their own version. A licence that somebody wrote into the card becomes the release's.
+    Options are those of `folder_of`.
 
     Raises:
         ReleaseError: naming what both sides changed, and both versions; then the folder is as it was.
@@ -69,8 +63,8 @@ def merge(folder: Path, repo_id: str, base: str | None, theirs: str, **options: 
     def conflict(what: str) -> ReleaseError:
         since = f"since {base[:7]}" if base else "and nothing records which version this comes from"
         return ReleaseError(
-            f'Hub repository "{repo_id}": {what} is another one there, at {theirs[:7]}, than in {folder}, {since}'
-            f'. Nothing was changed: make both the same, or push with base="{theirs}" (--base) to replace theirs'
+            f'Hub repository "{repo_id}": {what} is another one there, at {theirs[:7]}, than in {folder}, '
+            f'{since}. Nothing was changed: make both the same, or replace theirs: base="{theirs}" (--base)'
         )
 
     def fetched(commit: str, weights: bool = False) -> Path:
@@ -84,13 +78,9 @@ def merge(folder: Path, repo_id: str, base: str | None, theirs: str, **options: 
     others = {key: value for key, value in old.card.items() if key not in _DERIVED | {"notes"}}
     ours = found._replace(card=others | found.card)
     before, mine, other = (side.files.get(format.WEIGHTS) for side in (old, ours, new))
-    if mine == other:
-        for key in ours.evaluations.keys() & new.evaluations.keys():
-            if ours.evaluations[key]["metrics"] == new.evaluations[key]["metrics"]:
-                new.evaluations[key] = ours.evaluations[key]  # measured again on another day
-    elif other == before:  # the weights here are new
+    if other == before != mine:  # the weights here are new
         new = new._replace(evaluations=old.evaluations)
-    elif (ours.files, ours.evaluations) != (old.files, old.evaluations):
+    elif mine != other and (ours.files, ours.evaluations) != (old.files, old.evaluations):
         raise conflict(format.WEIGHTS)
     parts: list[dict[str, Any]] = []
     for was, here, there in zip(old[:3], ours[:3], new[:3], strict=True):

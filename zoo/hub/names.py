@@ -1,4 +1,4 @@
-"""What the name of a release means: a folder, a repository on the Hub, or a shipped release. Imports no torch.
+"""What the name of a release means: a folder, a Hub repository, a shipped release. Imports no torch.
 
 No request is made, but by `list_hub`, which asks the Hub for the names of an organisation.
 """
@@ -47,11 +47,8 @@ class ModelRef:
     @property
     def path(self) -> Path | None:
         """The folder of what is on this machine, None for a repository."""
-        return (
-            catalog.release_path(self.target)
-            if self.kind == "shipped"
-            else (Path(self.target) if self.kind == "folder" else None)
-        )
+        found = {"folder": Path(self.target), "shipped": catalog.release_path(self.target)}
+        return found.get(self.kind)
 
     @property
     def spelling(self) -> str:
@@ -68,9 +65,8 @@ class ModelRef:
         return f"{HUB}{target}" + (f"@{revision}" if revision else "")
 
     def __str__(self) -> str:
-        return f'{_KINDS[self.kind]} "{self.target}"' + (
-            f' at revision "{self.revision}"' if self.revision else ""
-        )
+        at = f' at revision "{self.revision}"' if self.revision else ""
+        return f'{_KINDS[self.kind]} "{self.target}"{at}'
 
 
 def named(release: Release | str | Path) -> str | Path:
@@ -93,13 +89,7 @@ def cached_commit(folder: Path) -> tuple[str, str] | None:
 def resolve(
     name: Release | str | Path, revision: str | None = None, cache_dir: str | Path | None = None
 ) -> ModelRef:
-    """Return what a name means.
-
-    Args:
-        name: `"./folder"` or a `Path`; `"org/name[@revision]"` or the address of its page; a shipped name;
-            `"timm:ARCH.TAG"`; also with the prefixes `hf-hub:` and `shipped:`; or a release that is open.
-        revision: branch, tag or commit of a repository.
-        cache_dir: huggingface_hub's cache, by default its own.
+    """Return what a name means; names, revisions and `cache_dir` are those of `zoo.open`.
 
     Raises:
         ReleaseError: when the name can mean nothing, or two different releases; with the nearest name.
@@ -108,9 +98,9 @@ def resolve(
     text = str(name)
     prefix, _, rest = text.partition(":")
     if page := _PAGE.fullmatch(text):
-        found = _repository(page[1] + (f"@{page[2]}" if page[2] else ""), revision)
+        found = repository(page[1] + (f"@{page[2]}" if page[2] else ""), revision)
     elif prefix in ("hf-hub", "hf_hub"):
-        found = _repository(rest, revision)
+        found = repository(rest, revision)
     elif prefix == "timm":
         found = ModelRef("hub", _timm_repository(rest), revision)
     elif prefix == "shipped" and catalog.release_path(rest):
@@ -125,11 +115,11 @@ def resolve(
 
 
 def _whatever_exists(text: str, revision: str | None, cache_dir: str | Path | None) -> ModelRef:
-    """Read a name without a prefix: a folder, a shipped release or a repository; all that exist are the same."""
+    """Read a name without a prefix, by what exists: all of a folder, shipped release and repository agree."""
     found = [ModelRef("folder", text)] if text and is_dir(text) else []
     found += [ModelRef("shipped", text)] if catalog.release_path(text) else []
     if not found and text.partition("@")[0].count("/") == 1:
-        return _repository(text, revision)
+        return repository(text, revision)
     configs = [Path(ref.path or "") / "config.json" for ref in found]
     cached = try_to_load_from_cache(text, "config.json", cache_dir=cache_dir) if _is_repo_id(text) else None
     if isinstance(cached, str):
@@ -143,25 +133,19 @@ def _whatever_exists(text: str, revision: str | None, cache_dir: str | Path | No
     return found[0]
 
 
-def _repository(text: str, revision: str | None) -> ModelRef:
-    """Read `org/name[@revision]`."""
+def repository(text: str, revision: str | None = None) -> ModelRef:
+    """Return the repository `org/name[@revision]`; raise a `ReleaseError` for what can be none."""
     repo_id, _, written = text.partition("@")
-    if revision and written and revision != written:
-        raise ReleaseError(f'"{text}" and revision="{revision}" name two revisions, give one')
-    return check_repository(repo_id, revision or written or None)
-
-
-def check_repository(repo_id: str, revision: str | None = None) -> ModelRef:
-    """Return a repository and its branch, tag or commit; raise a `ReleaseError` for what can be none."""
+    at = revision or written or None
     if not _is_repo_id(repo_id):
-        near = re.sub(r"[^\w./]+|-{2,}", "-", str(repo_id).removesuffix(".git"))
+        near = re.sub(r"[^\w./]+|-{2,}", "-", repo_id.removesuffix(".git"))
         raise ReleaseError(
             f'repository "{repo_id}": expected "org/name" of letters, digits, ".", "_" and "-", at most 96 '
             f"characters.{did_you_mean(near, [near]) if _is_repo_id(near) else ''}"
         )
-    if revision is not None and not REVISION.fullmatch(revision):
-        raise ReleaseError(f'revision "{revision}": expected a branch, a tag or a commit, e.g. "v1"')
-    return ModelRef("hub", repo_id, revision)
+    if at and (not REVISION.fullmatch(at) or written not in ("", at)):
+        raise ReleaseError(f'"{text}", revision "{at}": expected one branch, tag or commit, e.g. "v1"')
+    return ModelRef("hub", repo_id, at)
 
 
 def _is_repo_id(text: str) -> bool:
@@ -206,12 +190,12 @@ class HubRelease(NamedTuple):
 
 
 def list_hub(org: str, *, token: str | bool | None = None) -> list[HubRelease]:
-    """Return the releases of `org` on the Hub, found by the tag `contrastive-zoo` of their cards, by name.
+    """Return the releases of a user or organisation on the Hub whose cards have this project's tag.
 
     Raises:
         ReleaseError: when `org` can be no name on the Hub, or the Hub cannot be asked.
     """
-    check_repository(f"{org}/name")
+    repository(f"{org}/name")
     with hub_errors(f'Hub namespace "{org}"', ReleaseError):
         # without a network this fails at once, and the listing only after six tries
         get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)

@@ -31,9 +31,9 @@ def pull(
         out: a folder to put it into, where it can be changed; by default it stays in huggingface_hub's
             cache. A new folder appears whole or not at all. One that holds a version of the same repository
             is brought up to date: changes of its own stay, and are refused where they contradict.
-        revision: branch, tag or commit, by default the branch `main`.
-        token: access token for the Hub; by default the one that huggingface_hub has stored.
-        cache_dir: where downloads are kept, by default huggingface_hub's cache.
+        revision: as in `zoo.open`.
+        token: as in `zoo.open`.
+        cache_dir: as in `zoo.open`.
 
     Raises:
         ReleaseError: naming the repository or folder, what was found and what was expected.

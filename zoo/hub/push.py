@@ -30,7 +30,7 @@ from zoo.hub.client import COMMIT, LOG_IN, hub_errors
 from zoo.hub.fetch import LOG, TENSORS, client, folder_of, is_release_file, release_files
 from zoo.hub.fetch import open as open_release
 from zoo.hub.merge import base_of, merge, note_base
-from zoo.hub.names import ModelRef, check_repository, resolve
+from zoo.hub.names import ModelRef, repository, resolve
 from zoo.release import Release, card, configs, format, provenance
 from zoo.release.write import check_release
 
@@ -44,17 +44,11 @@ Ready = tuple[Release, str, dict[str, Any]]
 
 
 class Pushed(str):
-    """The address of a version, `https://huggingface.co/org/name/tree/v1`, and what was pushed.
-
-    Attributes:
-        repo_id: the repository.
-        version: the tag, `v1`, `v2`, ...
-        changed: the files that this push wrote or removed; none when all was there.
-    """
+    """The address of a version, `https://huggingface.co/org/name/tree/v1`, and what was pushed."""
 
     repo_id: str
-    version: str
-    changed: tuple[str, ...]
+    version: str  # the tag: `v1`, `v2`, ...
+    changed: tuple[str, ...]  # the files that this push wrote or removed; none when all was there
 
 
 def push(
@@ -69,12 +63,9 @@ def push(
 ) -> Pushed:
     """Publish a release on the Hub; the same push again changes nothing, an interrupted one is finished.
 
-    The release is checked before anything is sent: hashes, configuration, every number of its card, and that
-    its recipe names no folder of this machine (`with_start` changes that). All files go up in one commit,
-    which gets the next version tag. Its files that are no longer here are removed there; all others stay.
-
-    What others changed there since this release was last pulled or pushed (evaluations, notes, licence,
-    access conditions and other metadata of the card, files) is taken over into the release's folder first.
+    The release is checked before anything is sent. All files go up in one commit, which gets the next version
+    tag; files of the release that are no longer here are removed there, all others stay. What others changed
+    there since this release was last pulled or pushed is taken over into its folder first (`zoo.hub.merge`).
 
     Args:
         release: a `Release`, or the name of one, see `zoo.open`.
@@ -83,12 +74,12 @@ def push(
         token: access token with write permission; by default the one that huggingface_hub has stored.
         revision: the branch to push to, by default `main`; created from `main` if there is none.
         base: the revision that this release is based on, where the folder does not record it, or where what
-            is there shall be replaced: what differs from it is what was changed here.
+            is there shall be replaced.
         images: also send the hashes of one's own training images, by which whoever has an image can tell
             that it was trained on. Those of public data sets are always sent.
 
     Returns:
-        The address of the version, a text that also has `version` and the `changed` files.
+        The address of the version.
 
     Raises:
         ReleaseError: when the release is not fit to be published, the repository holds something else or
@@ -137,12 +128,12 @@ def push(
 def prepare(
     release: Release | str | Path, repo_id: str, revision: str | None = None, images: bool = False
 ) -> Ready:
-    """Do all of a push that needs no answer of the Hub: check the release, and render what would be sent.
+    """Check a release, and return what a push of it would send; asks no server.
 
     Raises:
         ReleaseError: when the release is not fit to be published, or nothing can be pushed to `repo_id`.
     """
-    branch = str(check_repository(repo_id, revision or constants.DEFAULT_REVISION).revision)
+    branch = str(repository(repo_id, revision or constants.DEFAULT_REVISION).revision)
     if VERSION.fullmatch(branch) or COMMIT.fullmatch(branch):
         raise ReleaseError(f'revision "{branch}": expected a branch; a push makes the version tags itself')
     release = open_release(release)  # anew: what was changed since, through another object, is published
@@ -168,21 +159,12 @@ def prepare(
 
 
 def with_start(release: Release, name: str, *, token: str | bool | None = None) -> Release:
-    """Write another name of what training started or learned from into the recipe, one that others can read.
+    """Write the published name of what training started or learned from into the recipe; open it anew.
 
-    Only a release with the weights of the start, or of a teacher, is accepted, and takes that one's place.
-
-    Args:
-        release: in a folder that may be changed.
-        name: of that other release: `org/name[@revision]`, or a shipped one.
-        token: as in `zoo.open`.
-
-    Returns:
-        The release, opened anew: its `config.json` and card have changed with the recipe.
+    A release with the weights of the start, or of a teacher, takes that one's place there.
 
     Raises:
-        ReleaseError: when the weights of that name are others, it is a folder, or this release started
-            and learned from no release or cannot be changed.
+        ReleaseError: when its weights are others, it is a folder, or `release` cannot be changed.
     """
     ref = resolve(name)
     other = configs.read_config(folder_of(ref, token=token, weights=False))
