@@ -1,7 +1,6 @@
 """A Hugging Face Hub for tests: real HTTP on loopback, spoken to by the real huggingface_hub client.
 
-One per process. tests/conftest.py makes it before huggingface_hub is imported, because the client reads
-`HF_ENDPOINT` and its like once, on import. Tests take the fixture `hub`. Large files travel by Git LFS.
+tests/conftest.py makes it before huggingface_hub is imported, which reads its settings on import.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ class HubError(Exception):
     """An error answer. `code` is the X-Error-Code by which the client chooses its exception."""
 
     def __init__(self, status: int, message: str, code: str = "") -> None:
-        self.answer = as_json(
-            {"error": message}, status, **{"X-Error-Code": code, "X-Error-Message": message}
-        )
+        headers = {"X-Error-Code": code, "X-Error-Message": message}
+        self.answer = as_json({"error": message}, status, **headers)
 
 
 def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
@@ -90,10 +88,9 @@ class Repo:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next `times` requests that match, after `skip` that do not.
+    """What goes wrong with the next `times` requests "METHOD path" that match, after the first `skip`.
 
-    `match` is searched in "METHOD path" (quoted, no query). Answered is `status` instead of doing anything,
-    or `body`; the connection is `cut` "before" or "after" the request is dealt with; `do` is called first.
+    Answered is `status` or `body`; the connection is `cut` "before" or "after"; `do` is called first.
     """
 
     match: str
@@ -126,15 +123,11 @@ def described(repo: Repo, commit: str) -> dict[str, Any]:
 class Hub:
     """The server of this process, and a test's view behind the client's back.
 
-    Attributes:
-        url: address, as in HF_ENDPOINT.
-        token, read_token: accepted tokens, for writing and for reading only; not in the namespace "foreign".
-        repos: the repositories; a data set's name begins with "datasets/".
-        requests: (method, path without query) so far.
-        home: HF_HOME of this process and its children; emptied by `reset`.
+    `repos` are the repositories, "datasets/..." of data; `requests` (method, path without query) so far; `home`
+    is HF_HOME of this process and its children, emptied by `reset`.
     """
 
-    token, read_token = WRITE, READ
+    token, read_token = WRITE, READ  # not in the namespace "foreign"
 
     def __init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -165,25 +158,20 @@ class Hub:
         os.environ |= {**SETTINGS, "HF_ENDPOINT": self.url, "HF_HOME": str(self.home)}
 
     def create(self, repo_id: str, files: dict[str, bytes], **options: bool) -> str:
-        """Make `files` the content of a repository behind the client's back, and return the commit.
-
-        A repository that exists gets one more commit. Options: `private`, `gated`.
-        """
+        """Make `files` the content of a repository, in one commit; options: `private`, `gated`."""
         repo = self.repos.setdefault(repo_id, Repo(repo_id))
         vars(repo).update(options)
         return repo.commit(files)
 
     def edit(self, repo_id: str, **files: bytes | None) -> str:
-        """Change files on the branch main as a colleague does; None removes one. "__" stands for "."."""
+        """Change files on main as a colleague does; None removes one. "__" stands for "."."""
         found = self.files(repo_id) | {name.replace("__", "."): data for name, data in files.items()}
         return self.create(repo_id, {name: data for name, data in found.items() if data is not None})
 
     def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
-        """Return path -> content at a revision."""
         return dict(self.repos[repo_id].trees[self.repos[repo_id].at(revision)])
 
     def commits(self, repo_id: str, revision: str = "main") -> list[str]:
-        """Return a revision's history, newest first; a repository's creation is a commit too."""
         found, sha = [], self.repos[repo_id].at(revision)
         while sha:
             found.append(sha)
@@ -191,11 +179,9 @@ class Hub:
         return found
 
     def fault(self, match: str, status: int | None = None, **what: Any) -> None:
-        """Let something go wrong with coming requests; see `Fault`."""
         self.faults.append(Fault(match, status, **what))
 
     def mend(self) -> None:
-        """Let nothing go wrong any more."""
         self.faults.clear()
 
     # --- the API
