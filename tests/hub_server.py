@@ -67,7 +67,6 @@ def listed(path: str, data: bytes, git: str, sha256: str) -> dict[str, Any]:
 class Repo:
     id: str
     private: bool = False
-    gated: bool = False
     trees: dict[str, dict[str, bytes]] = field(default_factory=dict)  # commit -> path -> content
     parents: dict[str, str] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
@@ -115,7 +114,7 @@ def described(repo: Repo, commit: str) -> dict[str, Any]:
     card = yaml.safe_load(found[1]) if found else {}
     return {
         **{"_id": commit, "id": repo.id.removeprefix("datasets/"), "modelId": repo.id, "sha": commit},
-        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private, "gated": repo.gated},
+        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private},
         **{"tags": card.get("tags", []), "cardData": card},
     }
 
@@ -158,7 +157,7 @@ class Hub:
         os.environ |= {**SETTINGS, "HF_ENDPOINT": self.url, "HF_HOME": str(self.home)}
 
     def create(self, repo_id: str, files: dict[str, bytes], **options: bool) -> str:
-        """Make `files` the content of a repository, in one commit; options: `private`, `gated`."""
+        """Make `files` the content of a repository, in one commit; the option is `private`."""
         repo = self.repos.setdefault(repo_id, Repo(repo_id))
         vars(repo).update(options)
         return repo.commit(files)
@@ -183,8 +182,6 @@ class Hub:
 
     def mend(self) -> None:
         self.faults.clear()
-
-    # --- the API
 
     def answer(self, ask: Handler, path: str) -> Answer:
         name = r"((?:datasets/)?[^/]+/[^/]+)"
@@ -222,8 +219,6 @@ class Hub:
             raise HubError(404 if role else 401, "Repository not found", "RepoNotFound")
         if access == "write" and (role != WRITE or foreign):
             raise HubError(403 if role else 401, "Forbidden: a write token is needed")
-        if access == "read" and repo.gated and role is None:
-            raise HubError(401, f"Access to model {name} is restricted.", "GatedRepo")
         return repo
 
     def list_models(self, ask: Handler) -> Answer:

@@ -137,44 +137,31 @@ _TIMM: Layout = {
 
 @dataclass(frozen=True)
 class Family:
-    """A project whose checkpoints can be converted, as its own code has it.
-
-    Attributes:
-        repository: where the layouts were read.
-        objective: the objective of this project that is the same, or "unknown" where the family has many.
-        license: the one that the repository states for weights, as the Hub writes it, or "unknown".
-        layouts: of its files, in the order in which they are tried.
-        architectures: of timm, which compute what the authors' encoders do; many others have the same shapes.
-        needs: what a file must have besides an encoder.
-        cifar: mean and standard deviation with which the authors evaluate 32-pixel images, if they do.
-        by_classes: the same for data that the number of centers tells, e.g. the 8,142 classes of iNaturalist.
-        arguments: of the architecture, where shapes do not show them, from the encoder's tensors in the file.
-    """
+    """A project whose checkpoints can be converted; its layouts were read in the authors' repository."""
 
     repository: str
-    objective: str
-    license: str
-    layouts: tuple[Layout, ...]
-    architectures: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    cifar: Statistics | None = None
-    by_classes: Mapping[int, Statistics] = field(default_factory=dict)
+    objective: str  # the one of this project that is the same, "unknown" where the family has many
+    license: str  # that the repository states for weights, as the Hub writes it, or "unknown"
+    layouts: tuple[Layout, ...]  # in the order in which they are tried
+    architectures: tuple[str, ...] = ()  # of timm, that compute the same; many more have the same shapes
+    needs: tuple[str, ...] = ()  # what a file must have besides an encoder
+    cifar: Statistics | None = None  # mean and deviation for 32-pixel images, where the authors use them
+    by_classes: Mapping[int, Statistics] = field(default_factory=dict)  # of data known by their classes
     arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
+    """Arguments of the architecture that shapes do not show, from the encoder's tensors in the file."""
 
 
 def _width(encoder: Mapping[str, Tensor]) -> int:
+    """Return the width of a transformer, 0 of a ResNet."""
     token = encoder.get("cls_token")
     return 0 if token is None or not token.ndim else token.shape[-1]
 
 
 def _solo_learn_arguments(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Its ResNets for CIFAR pad the first convolution by 2; its ViTs of MoCo v3 and MAE have 12 heads.
-
-    Those two have sine-cosine positions, which leave zeros for the class token.
-    """
     first, positions = encoder.get("conv1.weight"), encoder.get("pos_embed")
-    if first is not None and first.shape[-1:] == (3,):
+    if first is not None and first.shape[-1:] == (3,):  # its ResNets for CIFAR
         return {"stem_padding": 2}
+    # its ViTs of MoCo v3 and MAE have 12 heads, and sine-cosine positions: zeros for the class token
     fixed = positions is not None and positions.ndim == 3 and not positions[:, :1].any()
     return {"num_heads": 12} if fixed and _width(encoder) in (192, 384) else {}
 

@@ -67,11 +67,7 @@ class Checkpoint(NamedTuple):
 
 
 def fetch(name: str) -> Path:
-    """Return the file of a published checkpoint, in torch's cache, after fetching it if it is not there.
-
-    Raises:
-        ReleaseError: for another name, or when it cannot be fetched or is not the file that its authors name.
-    """
+    """Return the file of a published checkpoint in torch's cache; fetch it, and check its MD5."""
     if name not in PUBLISHED:
         hint = did_you_mean(name, PUBLISHED) or f" By name there are {', '.join(PUBLISHED)}"
         raise ReleaseError(f'no file "{name}", and no checkpoint that can be fetched by that name.{hint}')
@@ -84,8 +80,7 @@ def fetch(name: str) -> Path:
         md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     except (OSError, ValueError) as error:
         raise ReleaseError(
-            f"{name}: cannot be fetched from {entry.url}: {error}. Fetch it in another way, then: "
-            f"zoo convert FILE --family {entry.family} --arch {entry.arch}"
+            f"{name}: {entry.url}: {error}; or fetch it yourself: zoo convert FILE --family {entry.family}"
         ) from None
     if not md5.startswith(entry.md5):
         file.unlink()

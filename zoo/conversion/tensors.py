@@ -33,8 +33,7 @@ def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str
     """Tell by the layouts of a family what each tensor is; `leave_out` are further keys, or shell patterns.
 
     Raises:
-        ReleaseError: listing the keys that are not understood or the parts that are missing, and the family
-            whose layout fits.
+        ReleaseError: listing what is not understood, or missing, and the family whose layout fits.
     """
     extra: dict[str, str] = {}
     for pattern in leave_out:
@@ -162,13 +161,11 @@ def fit_encoder(
 ) -> tuple[str, dict[str, Tensor]]:
     """Return the architecture of an encoder and all of its tensors.
 
-    It is the user's (`arch`), the file's (`stated`, its authors' word, which need not be timm's), or the only
-    one that fits. Shapes do not tell everything: timm's `resnetblur18` has those of `resnet18` and computes
-    something else. So where one that the family's authors use fits, it has to be one of those.
+    It is the user's (`arch`), the file's (`stated`), or the only one that fits. Where one of the family's
+    fits, it has to be one of those: timm's `resnetblur18` has the shapes of `resnet18`, and is another.
 
     Raises:
-        ReleaseError: listing what differs and naming architectures that fit; when several of the family's
-            fit and none is chosen, or none does.
+        ReleaseError: listing what differs, and the family's architectures that fit.
     """
 
     def fit(name: str) -> tuple[dict[str, Tensor], str]:
@@ -212,8 +209,7 @@ def split_classifier(
         may be linear, else nothing.
 
     Raises:
-        ReleaseError: listing what differs from the architecture.
-        ZooError: for an unknown architecture or argument.
+        ZooError: listing what differs from the architecture; for an unknown one, or an unknown argument.
     """
     bare = wanted = _expected(arch, args)
     found, last = dict(tensors), list[str]()

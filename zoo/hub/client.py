@@ -51,7 +51,9 @@ def _explain(error: BaseException) -> str:
         return f"access must be requested on its page, and needs a token; {LOG_IN}"
     if isinstance(found, RevisionNotFoundError):
         return "there is no such revision; its page lists branches and tags"
-    token = "authorization" in found.response.request.headers
+    status, token = found.response.status_code, "authorization" in found.response.request.headers
+    if status in (408, 429) or status >= 500:
+        return f"the Hub has trouble ({status}); try again later"
     missing = f"it does not exist, or is private: {'the token does not open it' if token else LOG_IN}"
     known = {
         401: f"the Hub does not accept the token (401); make a new one and {LOG_IN}" if token else missing,
@@ -59,4 +61,4 @@ def _explain(error: BaseException) -> str:
         404: missing,
         **dict.fromkeys((409, 412), "it was changed at the same time; nothing was overwritten, push again"),
     }
-    return known.get(found.response.status_code, first_line(found))
+    return known.get(status, first_line(found))
