@@ -122,8 +122,8 @@ def described(repo: Repo, commit: str) -> dict[str, Any]:
 class Hub:
     """The server of this process, and a test's view behind the client's back.
 
-    `repos` are the repositories, "datasets/..." of data; `requests` (method, path without query) so far; `home`
-    is HF_HOME of this process and its children, emptied by `reset`.
+    `repos` are the repositories, "datasets/..." of data; `requests` (method, path without query) so far;
+    `home` is HF_HOME of this process and its children, emptied by `reset`.
     """
 
     token, read_token = WRITE, READ  # not in the namespace "foreign"
@@ -239,8 +239,8 @@ class Hub:
 
     def info(self, ask: Handler, repo: Repo, revision: str | None) -> Answer:
         commit = repo.at(revision or "main")
-        named = [(path, data, {"rfilename": path}) for path, data in repo.trees[commit].items()]
-        siblings = [each | listed(path, data, "blobId", "sha256") for path, data, each in named]
+        files = repo.trees[commit].items()
+        siblings = [{"rfilename": path} | listed(path, data, "blobId", "sha256") for path, data in files]
         return as_json({**described(repo, commit), "siblings": siblings})
 
     def tree(self, ask: Handler, repo: Repo, revision: str) -> Answer:

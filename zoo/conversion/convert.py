@@ -39,7 +39,6 @@ from zoo.release.write import write_release
 
 _PARTS = {"query": (QUERY, CENTERS), "momentum": (MOMENTUM, MOMENTUM_CENTERS)}
 _SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
-_ENDINGS = re.compile(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$")
 
 
 _DESCRIPTION = (
@@ -135,22 +134,15 @@ def convert(
 
     Raises:
         ZooError: for a file that cannot be fetched, or read without running its code; keys that are not
-            understood, missing or of another shape; an architecture that is unknown or does not fit; what
-            contradicts the file's own words; labels and counts that cannot be read.
+            understood, missing or of another shape; what does not fit, or contradicts the file's own words.
     """
     if not is_file(file) and (family is None or str(file) in PUBLISHED):
         name, file = name or str(file), fetch(published := str(file))
         entry = PUBLISHED[published]
         family, arch, dataset = family or entry.family, arch or entry.arch, dataset or "ImageNet-1k"
-    family = str(family)
-    _check_choice("--family", family, FAMILIES)
-    _check_choice("--encoder", encoder, _PARTS)
-    _check_choice("--label-order", label_order or "plain", ("natural", "plain"))
-    if license is not None:
-        provenance.check_license(license)
-    check_arguments(model_args or {})  # `pretrained` would have timm fetch weights of its own
-    project, file, arch = FAMILIES[family], Path(file), arch and arch.partition(".")[0]
-    checkpoint = read_checkpoint(file)
+    family, file, arch = str(family), Path(file), arch and arch.partition(".")[0]
+    _check_options(family, encoder, label_order, license, model_args or {})
+    project, checkpoint = FAMILIES[family], read_checkpoint(file)
     try:
         # what each tensor is, and what the file says of itself
         parts = sort_out(checkpoint.tensors, family, leave_out)
@@ -187,9 +179,7 @@ def convert(
         raise ReleaseError(f"{file}: {error}") from None
     if centers is not None:
         centers = centers._replace(class_counts=torch.tensor(counts))
-    # the release
-    tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{_ENDINGS.sub('', file.name.lower())}").strip("_")
-    name = name or f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
+    name = name or _name_of(arch, family, file)
     target = RUNS / name if out is None else Path(out)
     if format.holds_release(target):
         raise ReleaseError(f'"{target}" holds a release already; choose another --out')
@@ -219,10 +209,24 @@ def convert(
     )
 
 
-def _check_choice(option: str, found: str, known: Collection[str]) -> None:
-    if found not in known:
-        near = did_you_mean(found, known)
-        raise ReleaseError(f"{option}: found {found}, expected one of {', '.join(known)}.{near}")
+def _check_options(
+    family: str, encoder: str, order: str | None, license: str | None, model_args: Mapping[str, Any]
+) -> None:
+    choices: list[tuple[str, str, Collection[str]]] = [("--family", family, FAMILIES)]
+    choices += [("--encoder", encoder, _PARTS), ("--label-order", order or "plain", ("natural", "plain"))]
+    for option, found, known in choices:
+        if found not in known:
+            near = did_you_mean(found, known)
+            raise ReleaseError(f"{option}: found {found}, expected one of {', '.join(known)}.{near}")
+    if license is not None:
+        provenance.check_license(license)
+    check_arguments(model_args)  # `pretrained` would have timm fetch weights of its own
+
+
+def _name_of(arch: str, family: str, file: Path) -> str:
+    stem = re.sub(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$", "", file.name.lower())
+    tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{stem}").strip("_")
+    return f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
 
 
 def _stated(settings: Mapping[Any, Any]) -> Stated:

@@ -93,10 +93,8 @@ def merge(folder: Path, repo_id: str, base: str | None, theirs: str, **options: 
                 parts[-1][key] = chosen
     files, evaluations, metadata = parts
     if parts != [*found[:3]]:
-        changed = {key for key in {**files, **found.files} if files.get(key) != found.files.get(key)} - {
-            format.CONFIG,
-            format.METRICS,
-        }
+        names = {*files, *found.files} - {format.CONFIG, format.METRICS}
+        changed = [name for name in names if files.get(name) != found.files.get(name)]
         source = fetched(theirs, format.WEIGHTS in changed)
         for name in changed:
             if name in files:
