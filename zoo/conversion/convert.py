@@ -144,7 +144,6 @@ def convert(
     _check_options(family, encoder, label_order, license, model_args or {})
     project, checkpoint = FAMILIES[family], read_checkpoint(file)
     try:
-        # what each tensor is, and what the file says of itself
         parts = sort_out(checkpoint.tensors, family, leave_out)
         part, its_centers = _PARTS[encoder]
         if part not in parts.found:

@@ -47,8 +47,9 @@ class ModelRef:
     @property
     def path(self) -> Path | None:
         """The folder of what is on this machine, None for a repository."""
-        found = {"folder": Path(self.target), "shipped": catalog.release_path(self.target)}
-        return found.get(self.kind)
+        if self.kind == "shipped":
+            return catalog.release_path(self.target)
+        return Path(self.target) if self.kind == "folder" else None
 
     @property
     def spelling(self) -> str:
