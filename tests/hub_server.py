@@ -1,7 +1,6 @@
 """A Hugging Face Hub for tests: real HTTP on loopback, spoken to by the real huggingface_hub client.
 
-One per process. tests/conftest.py makes it before huggingface_hub is imported, because the client reads
-`HF_ENDPOINT` and its like once, on import. Tests take the fixture `hub`. Large files travel by Git LFS.
+tests/conftest.py makes it before huggingface_hub is imported, which reads its settings on import.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ class HubError(Exception):
     """An error answer. `code` is the X-Error-Code by which the client chooses its exception."""
 
     def __init__(self, status: int, message: str, code: str = "") -> None:
-        self.answer = as_json(
-            {"error": message}, status, **{"X-Error-Code": code, "X-Error-Message": message}
-        )
+        headers = {"X-Error-Code": code, "X-Error-Message": message}
+        self.answer = as_json({"error": message}, status, **headers)
 
 
 def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
@@ -69,7 +67,6 @@ def listed(path: str, data: bytes, git: str, sha256: str) -> dict[str, Any]:
 class Repo:
     id: str
     private: bool = False
-    gated: bool = False
     trees: dict[str, dict[str, bytes]] = field(default_factory=dict)  # commit -> path -> content
     parents: dict[str, str] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
@@ -90,10 +87,9 @@ class Repo:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next `times` requests that match, after `skip` that do not.
+    """What goes wrong with the next `times` requests "METHOD path" that match, after the first `skip`.
 
-    `match` is searched in "METHOD path" (quoted, no query). Answered is `status` instead of doing anything,
-    or `body`; the connection is `cut` "before" or "after" the request is dealt with; `do` is called first.
+    Answered is `status` or `body`; the connection is `cut` "before" or "after"; `do` is called first.
     """
 
     match: str
@@ -118,7 +114,7 @@ def described(repo: Repo, commit: str) -> dict[str, Any]:
     card = yaml.safe_load(found[1]) if found else {}
     return {
         **{"_id": commit, "id": repo.id.removeprefix("datasets/"), "modelId": repo.id, "sha": commit},
-        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private, "gated": repo.gated},
+        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private},
         **{"tags": card.get("tags", []), "cardData": card},
     }
 
@@ -126,15 +122,11 @@ def described(repo: Repo, commit: str) -> dict[str, Any]:
 class Hub:
     """The server of this process, and a test's view behind the client's back.
 
-    Attributes:
-        url: address, as in HF_ENDPOINT.
-        token, read_token: accepted tokens, for writing and for reading only; not in the namespace "foreign".
-        repos: the repositories; a data set's name begins with "datasets/".
-        requests: (method, path without query) so far.
-        home: HF_HOME of this process and its children; emptied by `reset`.
+    `repos` are the repositories, "datasets/..." of data; `requests` (method, path without query) so far;
+    `home` is HF_HOME of this process and its children, emptied by `reset`.
     """
 
-    token, read_token = WRITE, READ
+    token, read_token = WRITE, READ  # not in the namespace "foreign"
 
     def __init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -165,25 +157,20 @@ class Hub:
         os.environ |= {**SETTINGS, "HF_ENDPOINT": self.url, "HF_HOME": str(self.home)}
 
     def create(self, repo_id: str, files: dict[str, bytes], **options: bool) -> str:
-        """Make `files` the content of a repository behind the client's back, and return the commit.
-
-        A repository that exists gets one more commit. Options: `private`, `gated`.
-        """
+        """Make `files` the content of a repository, in one commit; the option is `private`."""
         repo = self.repos.setdefault(repo_id, Repo(repo_id))
         vars(repo).update(options)
         return repo.commit(files)
 
     def edit(self, repo_id: str, **files: bytes | None) -> str:
-        """Change files on the branch main as a colleague does; None removes one. "__" stands for "."."""
+        """Change files on main as a colleague does; None removes one. "__" stands for "."."""
         found = self.files(repo_id) | {name.replace("__", "."): data for name, data in files.items()}
         return self.create(repo_id, {name: data for name, data in found.items() if data is not None})
 
     def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
-        """Return path -> content at a revision."""
         return dict(self.repos[repo_id].trees[self.repos[repo_id].at(revision)])
 
     def commits(self, repo_id: str, revision: str = "main") -> list[str]:
-        """Return a revision's history, newest first; a repository's creation is a commit too."""
         found, sha = [], self.repos[repo_id].at(revision)
         while sha:
             found.append(sha)
@@ -191,14 +178,10 @@ class Hub:
         return found
 
     def fault(self, match: str, status: int | None = None, **what: Any) -> None:
-        """Let something go wrong with coming requests; see `Fault`."""
         self.faults.append(Fault(match, status, **what))
 
     def mend(self) -> None:
-        """Let nothing go wrong any more."""
         self.faults.clear()
-
-    # --- the API
 
     def answer(self, ask: Handler, path: str) -> Answer:
         name = r"((?:datasets/)?[^/]+/[^/]+)"
@@ -236,8 +219,6 @@ class Hub:
             raise HubError(404 if role else 401, "Repository not found", "RepoNotFound")
         if access == "write" and (role != WRITE or foreign):
             raise HubError(403 if role else 401, "Forbidden: a write token is needed")
-        if access == "read" and repo.gated and role is None:
-            raise HubError(401, f"Access to model {name} is restricted.", "GatedRepo")
         return repo
 
     def list_models(self, ask: Handler) -> Answer:
@@ -258,8 +239,8 @@ class Hub:
 
     def info(self, ask: Handler, repo: Repo, revision: str | None) -> Answer:
         commit = repo.at(revision or "main")
-        named = [(path, data, {"rfilename": path}) for path, data in repo.trees[commit].items()]
-        siblings = [each | listed(path, data, "blobId", "sha256") for path, data, each in named]
+        files = repo.trees[commit].items()
+        siblings = [{"rfilename": path} | listed(path, data, "blobId", "sha256") for path, data in files]
         return as_json({**described(repo, commit), "siblings": siblings})
 
     def tree(self, ask: Handler, repo: Repo, revision: str) -> Answer:
@@ -280,9 +261,13 @@ class Hub:
         return as_json({})
 
     def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:
+        tree = repo.trees[repo.at(branch)]
         for file in ask.asked["files"]:
             mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
             file |= {"uploadMode": mode, "shouldIgnore": False}
+            if (data := tree.get(file["path"])) is not None:
+                found = listed(file["path"], data, "oid", "oid")
+                file["oid"] = found.get("lfs", found)["oid"]
         return as_json(ask.asked)
 
     def commit(self, ask: Handler, repo: Repo, branch: str) -> Answer:

@@ -45,12 +45,9 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("missing: layer3.2.bn2.running_var",),
     ),
     "shape": (with_state(**{QUERY: torch.zeros(16, 3, 5, 5)}), ("[16, 3, 5, 5] instead of [16, 3, 3, 3]",)),
-    "no tensor": (with_state(**{QUERY: argparse.Namespace()}), ("conv1.weight is [0]",)),
     "not finite": (with_state(**{QUERY: torch.full((16, 3, 3, 3), math.nan)}), ("not finite: conv1.weight",)),
-    "giant": (with_state(**{"linear.weight": GIANT}), ("linear.weight", "without values of its own")),
-    "sparse": (with_state(**{"linear.weight": torch.zeros(7, 64).to_sparse()}), ("without values",)),
+    "giant": (with_state(**{"linear.weight": GIANT}), ("linear.weight", "more values than the file")),
     "centers": (with_state(**{"linear.weight": torch.zeros(9, 64)}), ("centers", "[9, 64]")),
-    "complex": (with_state(**{"linear.weight": torch.zeros(7, 64) * 1j}), ("centers", "complex64")),
     "twice": (lambda state: state.update({"linear.bias": torch.zeros(7)}), ("two tensors", "linear.bias")),
 }
 
@@ -63,32 +60,22 @@ def test_keys_and_tensors_that_are_not_understood(paco: Path, tmp_path: Path, na
     assert len(message) < 4000
 
 
-def test_what_is_left_out_is_recorded_and_unknown_keys_only_when_they_are_named(
-    paco: Path, tmp_path: Path
-) -> None:
+def test_unknown_keys_are_left_out_only_when_they_are_named(paco: Path, tmp_path: Path) -> None:
     state = with_state(**{"decoder.a": torch.zeros(1), "encoder_q.layer1.extra": torch.zeros(1)})
     file = changed(paco, tmp_path / "f.pth", state)
     assert '"decodr.*"' in refusal(file, "paco", tmp_path, leave_out=["decodr.*"])
-    content = torch.load(file)
-    torch.save({**content, "teacher": {"weight": torch.zeros(3)}}, tmp_path / "g.pth")
-    assert "teacher.weight" in refusal(tmp_path / "g.pth", "paco", tmp_path, leave_out=["deco*", "*.extra"])
     beside = {
         "args": argparse.Namespace(lr=0.03, path=Path("data"), __setstate__="not called"),
         "opt": argparse.Namespace(nested=argparse.Namespace(a=1)),
-        "best_acc1": np.float64(67.5),
-        "history": np.arange(3.0),
-        ESCAPE: 1,
-        "epoch": 10**500,
+        **{"best_acc1": np.float64(67.5), "history": np.arange(3.0), ESCAPE: 1, "epoch": 10**500},
     }
-    torch.save(content | beside, file)
-    converted = zoo.convert(file, "paco", tmp_path / "out", leave_out=["deco?er.*", "*.extra"]).recipe[
-        "converted"
-    ]
-    left_out = converted["left_out"]
+    torch.save(torch.load(file) | beside, file)
+    release = zoo.convert(file, "paco", tmp_path / "out", leave_out=["deco?er.*", "*.extra"])
+    left_out = release.recipe["converted"]["left_out"]
     assert left_out["left out on request"] == "decoder.a, encoder_q.layer1.extra"
     assert "args, opt" in left_out["state of the training"]
     assert "best_acc1, history" in left_out["not weights"] and left_out["not weights"].isprintable()
-    assert converted["epoch"] is None
+    assert release.recipe["converted"]["epoch"] is None
 
 
 FILES: dict[str, Any] = {
@@ -132,25 +119,17 @@ def test_the_architecture_is_the_one_that_fits_or_that_the_file_names(tmp_path: 
     [
         ({"family": "mocov3"}, 'Did you mean "moco-v3"?'),
         ({"arch": "cifar_resnet2O"}, '"cifar_resnet2O". Did you mean'),
-        ({"arch": None, "model_args": {"foo": 1}}, "foo"),
         ({"model_args": {"pretrained": True}}, "pretrained cannot be part of a release"),
         ({"encoder": "key"}, "--encoder: found key"),
         ({"name": f"x{ESCAPE}"}, "name"),
-        ({"interpolation": "cubic"}, '"interpolation"'),
         ({"label_order": "random"}, "--label-order: found random"),
-        ({"crop_pct": 1.5}, '"crop_pct"'),
         ({"size": 0}, '"input_size": found 0'),
         ({"mean": (math.nan, 0.5, 0.5)}, '"mean.0": found nan'),
         ({"std": np.array([1.0, 0.0, 1.0])}, '"std.1": found 0.0'),
-        ({"mean": (0.5, 0.5)}, '"mean"'),
-        ({"mean": "0.5"}, '"mean"'),
         ({"class_counts": ["1"] * 7}, "class counts: found ['1'"),
-        ({"class_counts": [1, -4]}, "class counts: found [1, -4]"),
-        ({"class_counts": 7}, "class counts: found 7"),
         ({"class_counts": [1, 2]}, "found 2 class counts, expected 7"),
-        ({"labels": ["a", "M\udce4use"]}, "labels: found 'M\\udce4use' of class 1"),
         ({"labels": [*"abcdef", f"g{ESCAPE}"]}, "of class 6"),
-        ({"labels": "labels.txt"}, "labels: no file"),
+        ({"labels": "labels.txt"}, "labels: no list, no file"),
         ({"labels": "digits"}, "found 10 labels, expected 7"),
     ],
     ids=str,
@@ -164,7 +143,7 @@ def test_an_encoder_or_centers_that_the_file_lacks(tmp_path: Path) -> None:
     file = made.save(tmp_path / "gpaco.pth", made.PaCo(generalised=True))
     assert "holds no momentum encoder" in refusal(file, "gpaco", tmp_path, encoder="momentum")
     moco = made.save(tmp_path / "moco.pth", made.MoCo())
-    assert "the file has no centers" in refusal(moco, "moco", tmp_path, class_counts=[1, 2])
+    assert "found 2 class counts, expected 0" in refusal(moco, "moco", tmp_path, class_counts=[1, 2])
     model: Any = made.SoloLearnMoCo()  # with two encoders of one kind, of which one would be taken
     model.encoder = torchvision.models.resnet18()  # as versions before 1.0.4 name the backbone
     model.encoder.fc = nn.Identity()
@@ -173,26 +152,23 @@ def test_an_encoder_or_centers_that_the_file_lacks(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_checkpoints(paco: Path, tmp_path: Path) -> None:
-    file = tmp_path / "f.pth"
-    for zipped in (True, False):
-        torch.save(torch.load(paco), file, _use_new_zipfile_serialization=zipped)
-        whole = file.read_bytes()
-        for kept in (0.0, 0.3, 0.9):
-            file.write_bytes(whole[: int(kept * len(whole))])
-            assert "f.pth: damaged" in refusal(file, "paco", tmp_path)
-    for content in (b"\x80\x02<a", b"PK\x03\x04<b", b"version https://git-lfs.github.com/spec/v1\n"):
+    file, whole = tmp_path / "f.pth", paco.read_bytes()
+    for content in (
+        whole[: len(whole) // 2],
+        b"",
+        b"\x80\x02<a",
+        b"version https://git-lfs.github.com/spec/v1\n",
+    ):
         file.write_bytes(content)
-        assert "damaged" in refusal(file, "moco", tmp_path)
+        assert "f.pth: damaged" in refusal(file, "paco", tmp_path)
     (tmp_path / "f.safetensors").write_bytes(b"\x08" + bytes(7) + b"{" * 8)
     assert "damaged" in refusal(tmp_path / "f.safetensors", "moco", tmp_path)
-    for place in (tmp_path, tmp_path / "absent.pth"):
-        assert "no such file" in refusal(place, "moco", tmp_path)
+    assert "no such file" in refusal(tmp_path / "absent.pth", "moco", tmp_path)
     endless: dict[str, Any] = {"tensor": torch.zeros(1)}
     endless["again"] = endless
     for plain, expected in (
         ([torch.zeros(2)], "found a list, expected a dict"),
-        ({"epoch": 3, "optimizer": {}}, "holds no weights: found epoch, optimizer"),
-        ({ESCAPE: 1}, "\\x1b"),
+        ({"epoch": 3, ESCAPE: {}}, "holds no weights: found epoch"),
         ({"state_dict": endless}, "nested too deeply"),
     ):
         torch.save(plain, file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,12 @@ SMALL = "resnet18_cifar"
 @pytest.mark.parametrize(
     ("arch", "args", "linear"),
     [
-        ("mobilenetv3_small_050", {}, True),
         ("ghostnet_050", {}, True),  # timm's own keys have a shortcut.0, in others' ResNets downsample.0
-        ("convnext_atto", {}, True),
         ("vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4, "depth": 1}, True),
-        ("swin_tiny_patch4_window7_224", {"img_size": 56, "depths": [1, 1, 1, 1]}, True),
         ("resnetv2_18", {}, True),  # a 1x1 convolution
         ("efficientvit_b0", {}, True),  # head.classifier.4, behind layers that are the encoder's
-        ("mambaout_femto", {}, True),
-        ("hgnetv2_b0", {}, True),
         ("deit_tiny_distilled_patch16_224", {"img_size": 32, "depth": 1}, False),  # two heads
         ("levit_128s", {}, False),  # two heads with BatchNorm
-        ("repvit_m0_9", {}, False),
     ],
 )
 def test_the_built_model_tells_the_classifier(
@@ -118,7 +111,6 @@ def test_what_a_file_of_train_py_says_is_used(tmp_path: Path, model: Any) -> Non
         ({"mean": [0.5]}, {"mean": [0.4] * 3}, "mean"),
         ({"std": [0.5]}, {"std": 0.4}, "std"),
         ({}, {"arch": "resnet18"}, "arch"),
-        ({"crop_mode": "squash"}, {}, "crop_mode"),
         ({"model_kwargs": {"checkpoint_path": "x.pth"}}, {}, "checkpoint_path"),
         ({"mean": "0.5"}, {}, "mean"),
     ],
@@ -144,20 +136,12 @@ def test_an_encoder_of_one_channel_sees_an_image_in_grey(tmp_path: Path) -> None
         assert not torch.allclose(found, model(grey[None, None].flip(2)), rtol=1e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda weight: weight.to(torch.float8_e4m3fn),
-        lambda weight: weight * (1 + 2j),
-        lambda weight: weight.to(torch.int8),
-    ],
-    ids=["fp8", "complex", "int8"],
-)
-def test_other_numbers_are_not_cast(tmp_path: Path, model: Any, change: Any) -> None:
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.int8], ids=str)
+def test_other_numbers_are_not_cast(tmp_path: Path, model: Any, dtype: torch.dtype) -> None:
     for key in ("layer1.0.conv1.weight", "fc.weight"):
-        state = {**model.state_dict(), key: change(model.state_dict()[key])}
+        state = {**model.state_dict(), key: model.state_dict()[key].to(dtype)}
         message = made.refusal(written(tmp_path, state), "timm", tmp_path, arch=SMALL)
-        assert f"{key} is {str(state[key].dtype).removeprefix('torch.')}" in message
+        assert f"{key} is {str(dtype).removeprefix('torch.')}" in message
 
 
 def test_the_architecture_has_to_be_given_and_to_fit(tmp_path: Path, model: Any) -> None:
@@ -173,25 +157,17 @@ def test_the_architecture_has_to_be_given_and_to_fit(tmp_path: Path, model: Any)
     assert release.recipe["converted"]["left_out"] == {"left out on request": "criterion.weight"}
 
 
-@pytest.mark.parametrize("family", ["moco", "moco-v3", "solo-learn", "pico", "lightly"])
+@pytest.mark.parametrize("family", ["moco", "solo-learn", "lightly"])
 def test_a_plain_model_is_not_taken_for_a_projects(tmp_path: Path, family: str) -> None:
     """Nor labelled with its licence: nothing in the file says who trained it."""
     model = timm.create_model("vit_small_patch16_224", **made.VIT)
-    message = made.refusal(written(tmp_path, model.state_dict()), family, tmp_path)
-    assert "--family timm" in message
-    assert ("--arg num_heads=12" in message) is (family == "moco-v3")
+    assert "--family timm" in made.refusal(written(tmp_path, model.state_dict()), family, tmp_path)
 
 
-def test_a_whole_pickled_model_is_told_what_works(tmp_path: Path, model: Any) -> None:
+def test_a_whole_pickled_model_is_refused_by_its_class(tmp_path: Path, model: Any) -> None:
     torch.save(model, tmp_path / "whole.pth")
     message = made.refusal(tmp_path / "whole.pth", "timm", tmp_path, arch=SMALL)
     assert '"timm.models.resnet.ResNet"' in message
-    advice = re.search(r"of a whole model: (torch\.save\(.*?NEW_FILE\))", message)
-    assert advice is not None
-    exec(advice[1], {"torch": torch, "FILE": tmp_path / "whole.pth", "NEW_FILE": tmp_path / "new.pth"})
-    release = zoo.convert(tmp_path / "new.pth", "timm", tmp_path / "out", arch=SMALL)
-    with torch.no_grad():
-        torch.testing.assert_close(release.load(head="centers").eval()(made.images()), model(made.images()))
 
 
 @pytest.fixture(scope="module")
@@ -218,27 +194,16 @@ NATURAL = [str(number) for number in range(1, 13)]
 @pytest.mark.parametrize(
     ("said", "order"), [(None, "natural"), (settings(mean=[0.5], std=[0.5]), None)], ids=["given", "file"]
 )
-def test_classes_are_numbered_as_in_training(
-    tmp_path: Path, numbered: Any, said: argparse.Namespace | None, order: Any
-) -> None:
+def test_classes_are_numbered_as_in_training(tmp_path: Path, numbered: Any, said: Any, order: Any) -> None:
     folder, state = numbered
     file = written(tmp_path, state, args=said)
     options: dict[str, Any] = {} if said else {"mean": 0.5, "std": 0.5, "arch": SMALL}
-    release = zoo.convert(
-        file,
-        "timm",
-        tmp_path / "out",
-        labels=folder,
-        class_counts=f"folder:{folder}",
-        label_order=order,
-        **options,
-    )
-    assert [*release.class_names] == NATURAL
-    assert release.require_centers().class_counts.tolist() == [*range(1, 13)]
-    assert release.recipe["converted"]["label_order"] == "natural"
-    options |= {"labels": NATURAL, "class_counts": folder, "label_order": order}  # a list has its own order
-    listed = zoo.convert(file, "timm", tmp_path / "listed", **options)
-    assert [*listed.class_names] == NATURAL
+    options |= {"label_order": order, "class_counts": f"folder:{folder}"}
+    for name, labels in (("folder", folder), ("listed", NATURAL)):  # a list has its own order
+        release = zoo.convert(file, "timm", tmp_path / name, labels=labels, **options)
+        assert [*release.class_names] == NATURAL
+        assert release.require_centers().class_counts.tolist() == [*range(1, 13)]
+        assert release.recipe["converted"]["label_order"] == "natural"
 
 
 @pytest.mark.parametrize(

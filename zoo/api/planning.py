@@ -75,7 +75,6 @@ def plan_finetuning(
         ZooError: for a recipe, release or data that cannot be found or do not fit.
     """
     overrides = as_overrides(overrides)
-    init = hub.portable(init)
     start = [override_of("init.release", hub.resolve(init).spelling)]
     start += [] if head is None else [override_of("init.head", head)]
     if recipe is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -137,147 +137,116 @@ _TIMM: Layout = {
 
 @dataclass(frozen=True)
 class Family:
-    """A project whose checkpoints can be converted.
-
-    Attributes:
-        repository: its code, where the layouts were read.
-        objective: the objective of this project that is the same, or "unknown" where the family has many.
-        license: the one that the repository states, as the Hub writes it, or "unknown".
-        layouts: of its files, in the order in which they are tried.
-        needs: what a file must have besides an encoder.
-        architectures: of timm, which compute what the authors' encoders do; many others have the same shapes.
-        cifar: mean and standard deviation with which the authors evaluate 32-pixel images, if they do.
-        by_classes: the same for data that the number of centers tells, e.g. the 8,142 classes of iNaturalist.
-        arguments: what shapes do not show: arguments of the architecture, from the tensors of the encoder as
-            they are in the file.
-    """
+    """A project whose checkpoints can be converted; its layouts were read in the authors' repository."""
 
     repository: str
-    objective: str
-    license: str
-    layouts: tuple[Layout, ...]
-    needs: tuple[str, ...] = ()
-    architectures: tuple[str, ...] = ()
-    cifar: Statistics | None = None
-    by_classes: Mapping[int, Statistics] = field(default_factory=dict)
+    objective: str  # the one of this project that is the same, "unknown" where the family has many
+    license: str  # that the repository states for weights, as the Hub writes it, or "unknown"
+    layouts: tuple[Layout, ...]  # in the order in which they are tried
+    architectures: tuple[str, ...] = ()  # of timm, that compute the same; many more have the same shapes
+    needs: tuple[str, ...] = ()  # what a file must have besides an encoder
+    cifar: Statistics | None = None  # mean and deviation for 32-pixel images, where the authors use them
+    by_classes: Mapping[int, Statistics] = field(default_factory=dict)  # of data known by their classes
     arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
-
-
-def _moco_v3(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
-    """MoCo v3's ViT-S has 12 heads, where everyone else's has 6. The weights have the same shapes."""
-    return {"num_heads": 12} if _width(encoder) == 384 else {}
-
-
-def _gpaco(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Their ViTs are MAE's: the mean of the patches, normalised after it (`fc_norm`)."""
-    return {"global_pool": "avg"} if "fc_norm.weight" in encoder else {}
-
-
-def _solo_learn(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Its ResNets for CIFAR pad the first convolution by 2; its ViTs of MoCo v3 and MAE have 12 heads.
-
-    Those two have sine-cosine positions, which leave zeros for the class token.
-    """
-    first, positions = encoder.get("conv1.weight"), encoder.get("pos_embed")
-    if first is not None and first.shape[-1:] == (3,):
-        return {"stem_padding": 2}
-    fixed = positions is not None and positions.ndim == 3 and not positions[:, :1].any()
-    if fixed and _width(encoder) in (192, 384):
-        return {"num_heads": 12}
-    return {}
-
-
-def _lightly(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
-    """`nn.Sequential(*list(ResNetGenerator(...).children())[:-1], ...)` lacks the ReLU after the stem.
-
-    lightly's own ResNet applies it as a function, so it is no child; the tutorials and the CIFAR benchmark
-    train without it. The stages then have the indices 2 to 5; torchvision's ReLU and pooling make it 4 to 7.
-    """
-    return {"stem_act": False} if "2.0.conv1.weight" in encoder else {}
+    """Arguments of the architecture that shapes do not show, from the encoder's tensors in the file."""
 
 
 def _width(encoder: Mapping[str, Tensor]) -> int:
+    """Return the width of a transformer, 0 of a ResNet."""
     token = encoder.get("cls_token")
     return 0 if token is None or not token.ndim else token.shape[-1]
 
 
+def _solo_learn_arguments(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
+    first, positions = encoder.get("conv1.weight"), encoder.get("pos_embed")
+    if first is not None and first.shape[-1:] == (3,):  # its ResNets for CIFAR
+        return {"stem_padding": 2}
+    # its ViTs of MoCo v3 and MAE have 12 heads, and sine-cosine positions: zeros for the class token
+    fixed = positions is not None and positions.ndim == 3 and not positions[:, :1].any()
+    return {"num_heads": 12} if fixed and _width(encoder) in (192, 384) else {}
+
+
+_GITHUB = "https://github.com"
+_PACO_CODE = f"{_GITHUB}/dvlab-research/Parametric-Contrastive-Learning"
+_ANY = (*_RESNETS, *_CIFAR_RESNETS, *_VITS)
+
 FAMILIES: dict[str, Family] = {
+    # the README's licence; some files of later versions say MIT
     "moco": Family(
-        "https://github.com/facebookresearch/moco",
-        objective="moco",
-        license="cc-by-nc-4.0",  # the README's; some files of later versions say MIT
-        layouts=(_MOCO,),
-        architectures=(*_RESNETS, *_CIFAR_RESNETS),
+        *(f"{_GITHUB}/facebookresearch/moco", "moco", "cc-by-nc-4.0", (_MOCO,), (*_RESNETS, *_CIFAR_RESNETS)),
         cifar=_CIFAR10,
     ),
     "moco-v3": Family(
-        "https://github.com/facebookresearch/moco-v3",
-        objective="moco_v3",
-        license="cc-by-nc-4.0",
-        layouts=(_MOCO_V3,),
-        architectures=(*_RESNETS, *_VITS),
-        arguments=_moco_v3,
+        *(f"{_GITHUB}/facebookresearch/moco-v3", "moco_v3", "cc-by-nc-4.0", (_MOCO_V3,), (*_RESNETS, *_VITS)),
+        # its ViT-S has 12 heads, where everyone else's has 6, with weights of the same shapes
+        arguments=lambda encoder: {"num_heads": 12} if _width(encoder) == 384 else {},
     ),
     "paco": Family(
-        "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
-        objective="paco",
-        license="mit",
-        layouts=(_PACO,),
-        needs=(MOMENTUM, CENTERS),
-        architectures=_PACO_RESNETS,
+        *(_PACO_CODE, "paco", "mit", (_PACO,), _PACO_RESNETS, (MOMENTUM, CENTERS)),
         cifar=_CIFAR10,
         by_classes={8142: _INATURALIST},
     ),
     "gpaco": Family(
-        "https://github.com/dvlab-research/Parametric-Contrastive-Learning",
-        objective="gpaco",
-        license="mit",
-        layouts=(_GPACO, _GPACO_VIT),
-        needs=(CENTERS, QUEUE),
-        architectures=(*_PACO_RESNETS, *_VITS),
+        *(_PACO_CODE, "gpaco", "mit", (_GPACO, _GPACO_VIT), (*_PACO_RESNETS, *_VITS), (CENTERS, QUEUE)),
         cifar=_CIFAR10,
         by_classes={8142: _INATURALIST},
-        arguments=_gpaco,
+        # its ViTs are MAE's: the mean of the patches, normalised after it (`fc_norm`)
+        arguments=lambda encoder: {"global_pool": "avg"} if "fc_norm.weight" in encoder else {},
     ),
-    "ft": Family(
-        "https://github.com/DTennant/CL-Visualizing-Feature-Transformation",
-        objective="moco",  # FT changes the scores of MoCo's loss
-        license="unknown",
-        layouts=(_FT,),
-        architectures=(*_RESNETS, *_CIFAR_RESNETS),
+    "ft": Family(  # which changes the scores of MoCo's loss
+        *(f"{_GITHUB}/DTennant/CL-Visualizing-Feature-Transformation", "moco", "unknown"),
+        *((_FT,), (*_RESNETS, *_CIFAR_RESNETS)),
     ),
     "pico": Family(
-        "https://github.com/hbzju/PiCO",
-        objective="pico",
-        license="unknown",
-        layouts=(_PICO,),
+        *(f"{_GITHUB}/hbzju/PiCO", "pico", "unknown", (_PICO,), (*_CIFAR_RESNETS, *_RESNETS)),
         needs=(CENTERS, PROTOTYPES),
-        architectures=(*_CIFAR_RESNETS, *_RESNETS),
         cifar=_CIFAR10_TRUE,
         by_classes={100: _CIFAR100},
     ),
-    "lightly": Family(
-        "https://github.com/lightly-ai/lightly",
-        objective="unknown",
-        license="unknown",  # MIT is the code's; the weights are the user's own
-        layouts=(_LIGHTLY, _LIGHTLY_TEACHER),
-        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS),
+    "lightly": Family(  # MIT is the code's licence; the weights are the user's own
+        *(f"{_GITHUB}/lightly-ai/lightly", "unknown", "unknown", (_LIGHTLY, _LIGHTLY_TEACHER), _ANY),
         cifar=IMAGENET,  # its CIFAR benchmark and its tutorials normalise so
-        arguments=_lightly,
+        # `nn.Sequential` of its own ResNet's children lacks the ReLU after the stem, a function there: the
+        # stages then have the indices 2 to 5; torchvision's ReLU and pooling make it 4 to 7
+        arguments=lambda encoder: {"stem_act": False} if "2.0.conv1.weight" in encoder else {},
     ),
     "solo-learn": Family(
-        "https://github.com/vturrisi/solo-learn",
-        objective="unknown",
-        license="unknown",
-        layouts=(_SOLO_LEARN,),
-        architectures=(*_RESNETS, *_CIFAR_RESNETS, *_VITS),
+        *(f"{_GITHUB}/vturrisi/solo-learn", "unknown", "unknown", (_SOLO_LEARN,), _ANY),
         cifar=_CIFAR10_TRUE,
-        arguments=_solo_learn,
+        arguments=_solo_learn_arguments,
     ),
-    "timm": Family(
-        "https://github.com/huggingface/pytorch-image-models",
-        objective="unknown",
-        license="unknown",  # Apache-2.0 is the code's
-        layouts=(_TIMM,),
+    "timm": Family(  # Apache-2.0 is the code's licence
+        f"{_GITHUB}/huggingface/pytorch-image-models", "unknown", "unknown", (_TIMM,)
     ),
 }
+
+
+class Published(NamedTuple):
+    """A checkpoint on its authors' server, all of ImageNet-1k."""
+
+    url: str  # as the authors' repository says
+    family: str
+    arch: str  # in timm
+    md5: str = ""  # the beginning of it, as the repository says; "" where it says none
+
+
+_FAIR = "https://dl.fbaipublicfiles.com"
+
+PUBLISHED: dict[str, Published] = {
+    **{  # github.com/facebookresearch/moco, README.md, "Models" (commit 5670021)
+        f"resnet50.moco_{tag}": Published(
+            f"{_FAIR}/moco/moco_checkpoints/moco_{tag}/moco_{tag}_pretrain.pth.tar", "moco", "resnet50", md5
+        )
+        for tag, md5 in (("v1_200ep", "b251726a"), ("v2_200ep", "59fd9945"), ("v2_800ep", "a04e12f8"))
+    },
+    **{  # github.com/facebookresearch/moco-v3, CONFIG.md (commit 38aae44)
+        f"{arch}.moco_v3_{epochs}ep": Published(
+            f"{_FAIR}/moco-v3/{short}-{epochs}ep/{short}-{epochs}ep.pth.tar", "moco-v3", arch
+        )
+        for arch, short, epochs in (
+            *(("resnet50", "r-50", 100), ("resnet50", "r-50", 300), ("resnet50", "r-50", 1000)),
+            *(("vit_small_patch16_224", "vit-s", 300), ("vit_base_patch16_224", "vit-b", 300)),
+        )
+    },
+}
+"""Checkpoints that `zoo convert NAME` fetches, by the name of their weights."""

@@ -9,15 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from zoo.conversion.families import PUBLISHED
 from zoo.errors import ReleaseError, did_you_mean, one_line
 from zoo.files import is_file
-from zoo.published import PUBLISHED
 
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained weights
 _TRAINING = {  # entries that are the training's, with tensors or not
@@ -51,52 +50,37 @@ _HARMLESS: list[Any] = [
         "argparse.Namespace",  # timm, SupContrast, MAE: the command line's settings
         *("pathlib.PosixPath", "pathlib.WindowsPath"),  # Lightning's callbacks
         *("numpy.ndarray", "numpy.dtype"),  # accuracies as NumPy's numbers
-        *("numpy.core.multiarray.scalar", "numpy.core.multiarray._reconstruct"),
-        *("numpy._core.multiarray.scalar", "numpy._core.multiarray._reconstruct"),  # from NumPy 2.0 on
+        *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")),  # the latter from NumPy 2.0 on
+        *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")),
     )
 ]
 
 
 class Checkpoint(NamedTuple):
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes:
-        tensors: of the model, by key; `module.` of DistributedDataParallel and `_orig_mod.` of torch.compile
-            are removed, entries that are no part of the model's `state_dict` keep their name as a prefix.
-        entries: what else the file holds and is left out: name -> what it is.
-        epoch: as the file says, or None.
-        arch: the architecture that the file names, or None; MoCo's and PaCo's do, in their own words.
-        settings: the training's command line, where the file has it as `args`; of any plain values.
-    """
-
-    tensors: dict[str, Tensor]
-    entries: dict[str, str]
+    tensors: dict[str, Tensor]  # by key, without wrappers' `module.` and `_orig_mod.`
+    entries: dict[str, str]  # what else is there, and left out: name -> what it is
     epoch: int | None
-    arch: str | None
-    settings: Mapping[Any, Any]
+    arch: str | None  # that the file names; MoCo's and PaCo's do, in their own words
+    settings: Mapping[Any, Any]  # the training's command line (`args`); any plain values
 
 
 def fetch(name: str) -> Path:
-    """Return the file of a published checkpoint, fetched where torch keeps such files and does not have it.
-
-    Raises:
-        ReleaseError: for another name, or when it cannot be fetched or is not the file that its authors name.
-    """
+    """Return the file of a published checkpoint in torch's cache; fetch it, and check its MD5."""
     if name not in PUBLISHED:
         hint = did_you_mean(name, PUBLISHED) or f" By name there are {', '.join(PUBLISHED)}"
         raise ReleaseError(f'no file "{name}", and no checkpoint that can be fetched by that name.{hint}')
     entry = PUBLISHED[name]
-    file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(entry.url).path).name
+    file = Path(torch.hub.get_dir()) / "checkpoints" / Path(entry.url).name
     try:
         if not is_file(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(entry.url, str(file))
-        with file.open("rb") as stream:
-            md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     except (OSError, ValueError) as error:
         raise ReleaseError(
-            f"{name}: cannot be fetched from {entry.url}: {error}. Fetch it in another way, then give the "
-            f"file: zoo convert FILE --family {entry.family} --arch {entry.arch}"
+            f"{name}: {entry.url}: {error}; or fetch it yourself: zoo convert FILE --family {entry.family}"
         ) from None
     if not md5.startswith(entry.md5):
         file.unlink()
@@ -121,7 +105,10 @@ def read_checkpoint(file: Path) -> Checkpoint:
     tensors: dict[str, Tensor] = {}
     entries: dict[str, str] = {}
     for name, value in content.items():
-        leaves = list(_leaves({name: value}, file)) if name not in _TRAINING else []
+        try:  # a dict may be an entry of itself
+            leaves = list(_leaves({name: value})) if name not in _TRAINING else []
+        except RecursionError:
+            raise ReleaseError(f"{file}: its dicts are nested too deeply for a checkpoint") from None
         number = isinstance(value, Tensor) and value.numel() == 1 and "." not in str(name)  # e.g. best_acc1
         if number or not any(isinstance(leaf, Tensor) for _, leaf in leaves):
             entries[str(name)] = "state of the training" if name in _TRAINING else "not weights"
@@ -129,16 +116,17 @@ def read_checkpoint(file: Path) -> Checkpoint:
         for key, leaf in leaves:
             if key in tensors:
                 raise ReleaseError(f'{file}: two tensors are named "{key}"')
-            # what is no tensor is shown too, without values: it stands where a tensor should
-            tensors[key] = _plain(leaf, f'{file}: "{key}"') if isinstance(leaf, Tensor) else torch.empty(0)
+            # what is no tensor is listed too, without values: it is where a tensor should be
+            tensors[key] = leaf if isinstance(leaf, Tensor) else torch.empty(0)
+            if tensors[key].layout != torch.strided or tensors[key].nbytes > file.stat().st_size:
+                raise ReleaseError(f'{file}: "{key}" is sparse, or has more values than the file')
     if not tensors:
         found = summary(content) or "nothing"
         raise ReleaseError(f"{file}: holds no weights: found {found}, expected {' or '.join(_WEIGHTS)}")
     arch, epoch, args = (content.get(key) for key in ("arch", "epoch", "args"))
-    if type(epoch) is int and 0 <= epoch < 1 << 31:
-        entries.pop("epoch", None)
-    else:
-        epoch = None
+    epoch = epoch if type(epoch) is int and 0 <= epoch < 1 << 31 else None
+    if epoch is not None:
+        del entries["epoch"]
     settings = args.values if isinstance(args, _Inert) else args if isinstance(args, Mapping) else {}
     return Checkpoint(tensors, entries, epoch, arch if isinstance(arch, str) else None, settings)
 
@@ -158,10 +146,7 @@ def _load(file: Path) -> Any:
     except Exception as error:  # a damaged or hostile file can make its reader raise anything
         asked = re.search(r"GLOBAL (\S+) ?(?:was not|whose)", str(error))
         if asked is None:
-            raise ReleaseError(
-                f"{file}: damaged, no checkpoint, or Git LFS's pointer to one; expected a file that "
-                "torch.save, by default, or safetensors wrote"
-            ) from None
+            raise ReleaseError(f"{file}: damaged, or no file of torch.save or safetensors") from None
     raise ReleaseError(
         f'{file}: reading it would run code: it asks for "{asked[1][:200]}", and only tensors and plain '
         "values are read. If you trust the file, save its tensors alone where its code is installed; of a "
@@ -169,27 +154,15 @@ def _load(file: Path) -> Any:
     )
 
 
-def _plain(tensor: Tensor, where: str) -> Tensor:
-    """Refuse what cannot be computed with: sparse tensors, and views of few values as very many."""
-    odd = tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta
-    if odd or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise ReleaseError(f"{where} is sparse, quantized, or without values of its own")
-    return tensor
-
-
-def _leaves(values: Mapping[Any, Any], file: Path, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield what lies in nested dicts by its joined key, that of the model's weights without its entry's."""
+def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values of nested dicts by joined key, without that of the model's weights."""
     for name, value in values.items():
-        whole = not prefix and name in _WEIGHTS and isinstance(value, Mapping)
-        key = "" if whole else f"{prefix}{name}"
+        key = "" if not prefix and name in _WEIGHTS and isinstance(value, Mapping) else f"{prefix}{name}"
         key = re.sub(r"(?:^|(?<=\.))(?:(?:module|_orig_mod)\.)+", "", key).rstrip(".")
-        if not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{key}." if key else "")
+        else:
             yield key, value
-            continue
-        try:
-            yield from _leaves(value, file, f"{key}." if key else "")
-        except RecursionError:  # a dict may lie in itself
-            raise ReleaseError(f"{file}: its dicts are nested too deeply for a checkpoint") from None
 
 
 def summary(keys: Iterable[object], limit: int = 10) -> str:

@@ -15,7 +15,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt
 from zoo.errors import DataError, did_you_mean
-from zoo.hub_client import REVISION
+from zoo.hub.client import REVISION
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]

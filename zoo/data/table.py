@@ -223,12 +223,12 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
     """
     from huggingface_hub import snapshot_download
 
-    from zoo import hub_client
+    from zoo.hub.client import hub_errors
 
     where = f'Hub data set "{source.repo}"' + (f' at revision "{source.revision}"' if source.revision else "")
     wanted = source.train if split == "train" else source.test
     patterns = [pattern for name in {source.train, wanted} for pattern in _patterns(source, name)]
-    with hub_client.talking(where, DataError):
+    with hub_errors(where, DataError):
         fetched = snapshot_download(
             source.repo,
             repo_type="dataset",

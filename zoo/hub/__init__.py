@@ -1,7 +1,4 @@
-"""Releases by name, wherever they lie, and the Hub: open, load, list; `zoo.hub.push` and `zoo.hub.pull`.
-
-Names are fetched when they are used: to read a name, or to list what the Hub has, no torch is imported.
-"""
+"""Releases by name, on this machine or on the Hub. What needs torch is imported when it is used."""
 
 from __future__ import annotations
 
@@ -10,15 +7,10 @@ from typing import TYPE_CHECKING
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
-    from zoo.hub.fetch import load, named, open, portable
-    from zoo.hub.names import HubRelease, ModelRef, list_hub, resolve
+    from zoo.hub.fetch import load, open
+    from zoo.hub.names import HubRelease, ModelRef, list_hub, named, resolve
 
-__all__ = ["HubRelease", "ModelRef", "list_hub", "load", "named", "open", "portable", "resolve"]
+__all__ = ["HubRelease", "ModelRef", "list_hub", "load", "named", "open", "resolve"]
 
-__getattr__ = attributes(
-    __name__,
-    {
-        **dict.fromkeys(("load", "named", "open", "portable"), "fetch"),
-        **dict.fromkeys(("HubRelease", "ModelRef", "list_hub", "resolve"), "names"),
-    },
-)
+_HOME_OF = {name: "fetch" if name in ("load", "open") else "names" for name in __all__}
+__getattr__ = attributes(__name__, _HOME_OF)

@@ -7,54 +7,48 @@ from is taken over first (`zoo.hub.merge`), or refused.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, ModelCard, constants, get_token
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    ModelCard,
+    ModelInfo,
+    constants,
+    get_token,
+)
 
 from zoo.errors import ReleaseError, ZooWarning
-from zoo.hub.fetch import LOG, client, fetch, folder_of, release_files
+from zoo.hub.client import COMMIT, LOG_IN, hub_errors
+from zoo.hub.fetch import LOG, TENSORS, client, folder_of, is_release_file, release_files
 from zoo.hub.fetch import open as open_release
-from zoo.hub.merge import VERSION, Contents, Snapshot, base_of, differing, merge, note_base, snapshot
-from zoo.hub.names import check_repo_id, check_revision, named_repository, resolve
-from zoo.hub_client import COMMIT, LOG_IN, talking
+from zoo.hub.merge import base_of, merge, note_base
+from zoo.hub.names import ModelRef, repository, resolve
 from zoo.release import Release, card, configs, format, provenance
 from zoo.release.write import check_release
 
-_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".onnx", ".gguf", ".msgpack"}
+VERSION = re.compile(r"v([1-9][0-9]*)")
+"""The tags that pushes make."""
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".onnx", ".gguf", ".msgpack")
 _PUBLIC = {"digits", "cifar10", "cifar100"}
 
-
-class Ready(NamedTuple):
-    """A release that was found fit to be published, and what a push of it sends where.
-
-    Attributes:
-        release: as it lies on the disk now.
-        branch: of the repository.
-        contents: file name -> what the repository shall hold; the card bears its address.
-    """
-
-    release: Release
-    branch: str
-    contents: Contents
+Ready = tuple[Release, str, dict[str, Any]]
+"""A release that is fit to be published, the branch, and what the repository shall hold, by file name."""
 
 
 class Pushed(str):
-    """The address of a version, `https://huggingface.co/org/name/tree/v1`, and what was pushed.
-
-    Attributes:
-        repo_id: the repository.
-        version: the tag, `v1`, `v2`, ...
-        changed: the files that this push wrote or removed; none when all was there.
-    """
+    """The address of a version, `https://huggingface.co/org/name/tree/v1`, and what was pushed."""
 
     repo_id: str
-    version: str
-    changed: tuple[str, ...]
+    version: str  # the tag: `v1`, `v2`, ...
+    changed: tuple[str, ...]  # the files that this push wrote or removed; none when all was there
 
 
 def push(
@@ -69,12 +63,9 @@ def push(
 ) -> Pushed:
     """Publish a release on the Hub; the same push again changes nothing, an interrupted one is finished.
 
-    The release is checked before anything is sent: hashes, configuration, every number of its card, and that
-    its recipe names no folder of this machine (`with_start` changes that). All files go up in one commit,
-    which gets the next version tag. Its files that are no longer here are removed there; all others stay.
-
-    What others changed there since this release was last pulled or pushed (evaluations, notes, licence,
-    access conditions and other metadata of the card, files) is taken over into the release's folder first.
+    The release is checked before anything is sent. All files go up in one commit, which gets the next version
+    tag; files of the release that are no longer here are removed there, all others stay. What others changed
+    there since this release was last pulled or pushed is taken over into its folder first (`zoo.hub.merge`).
 
     Args:
         release: a `Release`, or the name of one, see `zoo.open`.
@@ -83,71 +74,69 @@ def push(
         token: access token with write permission; by default the one that huggingface_hub has stored.
         revision: the branch to push to, by default `main`; created from `main` if there is none.
         base: the revision that this release is based on, where the folder does not record it, or where what
-            is there shall be replaced: what differs from it is what was changed here.
+            is there shall be replaced.
         images: also send the hashes of one's own training images, by which whoever has an image can tell
             that it was trained on. Those of public data sets are always sent.
 
     Returns:
-        The address of the version, a text that also tells `version` and the `changed` files.
+        The address of the version.
 
     Raises:
         ReleaseError: when the release is not fit to be published, the repository holds something else or
-            contradicts it, was changed meanwhile, or the Hub refuses or cannot be reached; the message says
-            what to do.
+            contradicts it, was changed meanwhile, or the Hub refuses or cannot be reached.
     """
     release, branch, contents = prepare(release, repo_id, revision, images)
-    where, api = named_repository(repo_id), client(token)
+    ref, api = ModelRef("hub", repo_id, branch), client(token)
     if token is False or not (token or get_token()):
-        raise ReleaseError(f"{where}: a push needs a token with write access; {LOG_IN}")
-    there = _opened(repo_id, branch, private, contents, token)
-    _check_replaceable(release, there, token)
-    with tempfile.TemporaryDirectory() as temporary:
-        if format.CONFIG in there.hashes and differing(contents, there):
-            known = base or base_of(release.path, repo_id, branch)
-            old = snapshot(repo_id, known, token) if known else None
-            if base and old is None:
-                raise ReleaseError(f'{where}: base: there is no revision "{base}"')
+        raise ReleaseError(f"{ref}: a push needs a token with write access; {LOG_IN}")
+    with tempfile.TemporaryDirectory() as temporary, hub_errors(ref, ReleaseError):
+        if not api.repo_exists(repo_id):
+            # before there is a repository: a card that the Hub refuses shall leave none behind
+            ModelCard(contents[format.CARD].decode()).validate(repo_type="model")
+            api.create_repo(repo_id, private=private, exist_ok=True)
+        if not api.revision_exists(repo_id, branch):
+            api.create_branch(repo_id, branch=branch, exist_ok=True)
+        there = api.model_info(repo_id, revision=branch, files_metadata=True)
+        parent, old = str(there.sha), _hashes(there)
+        if private and not there.private:
+            raise ReleaseError(f"{ref}: found a public one, expected private; its settings page changes that")
+        if _holds_release(release, ref, parent, old, token):
+            base = base or base_of(release.path, repo_id, branch)
             if not release.writable:  # shipped, or in the cache
                 release = Release.at(Path(shutil.copytree(release.path, Path(temporary) / release.path.name)))
-            merge(release.path, contents, old, there, token=token)
+            merge(release.path, repo_id, base, parent, token=token)
             release, branch, contents = prepare(release, repo_id, revision, images)
-        if changed := differing(contents, there):
-            sent = [name for name in changed if name in contents]
-            LOG.info("uploading %s to %s", ", ".join(sent), repo_id)
-            with talking(named_repository(repo_id, branch), ReleaseError):
-                made = api.create_commit(
-                    repo_id,
-                    [CommitOperationAdd(name, contents[name]) for name in sent]
-                    + [CommitOperationDelete(name) for name in changed if name not in contents],
-                    commit_message=f"{release.name}: {', '.join(changed)}",
-                    revision=branch,
-                    parent_commit=there.commit,
-                )
-            there = there._replace(commit=str(made.oid))
-        version = _version(there, contents, token, made=bool(changed))
+        LOG.info("uploading to %s", repo_id)
+        made = api.create_commit(  # leaves out what is there already, and makes no empty commit
+            repo_id,
+            [CommitOperationAdd(name, content) for name, content in contents.items()]
+            + [CommitOperationDelete(name) for name in old if is_release_file(name) and name not in contents],
+            commit_message=release.name,
+            revision=branch,
+            parent_commit=parent,
+        )
+        new = _hashes(api.model_info(repo_id, revision=made.oid, files_metadata=True))
+        version = _version(api, repo_id, made.oid, new)
         if release.writable:
-            note_base(release.path, repo_id, branch, there.commit)
+            note_base(release.path, repo_id, branch, made.oid)
     pushed = Pushed(f"{constants.ENDPOINT}/{repo_id}/tree/{version}")
-    pushed.repo_id, pushed.version, pushed.changed = repo_id, version, tuple(changed)
+    pushed.repo_id, pushed.version = repo_id, version
+    pushed.changed = tuple(sorted({name for name, _ in old.items() ^ new.items()}))
     return pushed
 
 
 def prepare(
     release: Release | str | Path, repo_id: str, revision: str | None = None, images: bool = False
 ) -> Ready:
-    """Do all of a push that needs no answer of the Hub: check the release, and render what would be sent.
+    """Check a release, and return what a push of it would send; asks no server.
 
     Raises:
         ReleaseError: when the release is not fit to be published, or nothing can be pushed to `repo_id`.
     """
-    check_repo_id(repo_id)
-    branch = check_revision(revision or constants.DEFAULT_REVISION)
+    branch = str(repository(repo_id, revision or constants.DEFAULT_REVISION).revision)
     if VERSION.fullmatch(branch) or COMMIT.fullmatch(branch):
-        raise ReleaseError(
-            f'revision "{branch}": expected a branch; version tags are made by the push itself'
-        )
-    # anew: what was changed since, through another object, is what is published
-    release = Release.at(release.path) if isinstance(release, Release) else open_release(release)
+        raise ReleaseError(f'revision "{branch}": expected a branch; a push makes the version tags itself')
+    release = open_release(release)  # anew: what was changed since, through another object, is published
     if release.is_plain:
         raise ReleaseError(
             f'{release.path}: a plain timm model, of which nothing is recorded; "zoo convert" makes a release'
@@ -157,7 +146,7 @@ def prepare(
     card.check_card(release.path, release.config)
     if reached := format.snapshot_of(release.metrics.get("training", {})):
         warnings.warn(f"{release.name} is a snapshot of a training after {reached}", ZooWarning, stacklevel=3)
-    contents: dict[str, Path | bytes] = {**release_files(release.path)}
+    contents: dict[str, Any] = {**release_files(release.path)}
     contents[format.CARD] = card.addressed(release.card, repo_id).encode()
     dataset = release.config["zoo"]["dataset"]
     public = dataset.get("hub_id") or dataset.get("by_content") or dataset.get("source") in _PUBLIC
@@ -166,98 +155,56 @@ def prepare(
         config = format.read_json(release.path / format.CONFIG)
         del config["zoo"][format.HASHED[format.IMAGES]]
         contents[format.CONFIG] = format.to_json(config).encode()
-    return Ready(release, branch, contents)
+    return release, branch, contents
 
 
 def with_start(release: Release, name: str, *, token: str | bool | None = None) -> Release:
-    """Let the recipe name what training started or learned from otherwise: as others can read it.
+    """Write the published name of what training started or learned from into the recipe; open it anew.
 
-    It reproduces the same: only what has the weights of the start, or of a teacher, is taken, and takes
-    that one's place.
-
-    Args:
-        release: in a folder that may be changed.
-        name: of that other release: `org/name[@revision]`, or a shipped one.
-        token: as in `zoo.open`.
-
-    Returns:
-        The release, opened anew: its `config.json` and card have changed with the recipe.
+    A release with the weights of the start, or of a teacher, takes that one's place there.
 
     Raises:
-        ReleaseError: when the weights of that name are others, it is a folder, or this release started
-            and learned from no release or cannot be changed.
+        ReleaseError: when its weights are others, it is a folder, or `release` cannot be changed.
     """
     ref = resolve(name)
-    other = Release.at(folder_of(ref, token=token, weights=False))
+    other = configs.read_config(folder_of(ref, token=token, weights=False))
     if not release.writable:
         raise ReleaseError(f"{release.path}: does not change. Copy it, then open the copy")
-    provenance.rename(release.path, configs.read_config(release.path), ref.spelling, other.config)
+    provenance.rename(release.path, configs.read_config(release.path), ref.spelling, other)
     renamed = Release.at(release.path)
     renamed.render_card()
     return renamed
 
 
-def _opened(
-    repo_id: str, branch: str, private: bool, contents: Contents, token: str | bool | None
-) -> Snapshot:
-    """Return what the branch holds, after creating repository and branch where they are missing."""
-    api, where = client(token), named_repository(repo_id)
-    try:
-        there = snapshot(repo_id, branch, token)
-    except ReleaseError as error:
-        if not isinstance(error.__cause__, RepositoryNotFoundError):
-            raise
-        readme = contents[format.CARD]
-        with talking(where, ReleaseError):
-            # before there is a repository: a card that the Hub refuses shall leave none behind
-            ModelCard(readme.decode() if isinstance(readme, bytes) else "").validate(repo_type="model")
-            api.create_repo(repo_id, private=private, exist_ok=True)
-        there = snapshot(repo_id, branch, token)
-    if there is None:
-        with talking(where, ReleaseError):
-            api.create_branch(repo_id, branch=branch, exist_ok=True)
-        there = snapshot(repo_id, branch, token)
-    if there is None:
-        raise ReleaseError(f'{where}: no branch "{branch}"')
-    if private and not there.private:
-        raise ReleaseError(
-            f"{where}: found a public one, expected private; change it on its settings page, or push "
-            "without private"
-        )
-    return there
+def _hashes(info: ModelInfo) -> dict[str, str]:
+    """Return of each file in a repository the SHA-256 if it is large, else git's hash."""
+    return {
+        file.rfilename: str(file.lfs.sha256 if file.lfs else file.blob_id) for file in info.siblings or ()
+    }
 
 
-def _check_replaceable(release: Release, there: Snapshot, token: str | bool | None) -> None:
-    """Refuse a repository that holds anything but an earlier state of this release."""
-    where = named_repository(there.repo_id)
-    if format.CONFIG not in there.hashes:
-        weights = sorted(name for name in there.hashes if Path(name).suffix.lower() in _WEIGHTS)
-        if weights:
-            raise ReleaseError(f"{where}: holds {weights[0]} of no release; choose another repository")
-        return
-    try:
-        config = configs.read_config(fetch(there.repo_id, there.commit, token=token, weights=False))
-    except ReleaseError as error:
-        if error.__cause__ is not None:  # of the connection
-            raise
-        raise ReleaseError(f"{where}: holds something else, choose another repository ({error})") from None
-    if configs.is_plain(config) or config["zoo"]["name"] != release.name:
-        kind = "a model" if configs.is_plain(config) else "the release"
-        name = config["zoo"]["name"]
-        raise ReleaseError(f'{where}: holds {kind} "{name}", not "{release.name}"; choose another repository')
+def _holds_release(
+    release: Release, ref: ModelRef, commit: str, hashes: Mapping[str, str], token: str | bool | None
+) -> bool:
+    """Whether a repository holds an earlier state of this release; raise an error if it is something else."""
+    held = sorted(name for name in hashes if name.endswith(_WEIGHTS))[:1]
+    if format.CONFIG in hashes:
+        folder = folder_of(ModelRef("hub", ref.target, commit), token=token, weights=False)
+        zoo = configs.read_config(folder)["zoo"]
+        held = [zoo["name"]] if zoo["name"] != release.name else []
+        held += [name for name in TENSORS if hashes.get(name) != zoo.get(format.HASHED[name])]
+    if held:
+        raise ReleaseError(f'{ref}: holds {held[0]} of no "{release.name}"; choose another repository')
+    return format.CONFIG in hashes
 
 
-def _version(there: Snapshot, contents: Contents, token: str | bool | None, *, made: bool) -> str:
-    """Return the version tag of what the repository holds now, a new one unless the newest has the same."""
-    api = client(token)
-    with talking(named_repository(there.repo_id), ReleaseError):
-        tags = api.list_repo_refs(there.repo_id).tags
-        versions = {int(match[1]): tag for tag in tags if (match := VERSION.fullmatch(tag.name))}
-        newest = max(versions, default=0)
-        if newest and not made:  # other files may have been committed since
-            tagged = snapshot(there.repo_id, versions[newest].target_commit, token)
-            if tagged is not None and not differing(contents, tagged):
-                return versions[newest].name
-        version = f"v{newest + 1}"
-        api.create_tag(there.repo_id, tag=version, revision=there.commit)
-        return version
+def _version(api: HfApi, repo_id: str, commit: str, hashes: Mapping[str, str]) -> str:
+    """Return the newest version tag if it has the same release, else make the next one."""
+    tags = api.list_repo_refs(repo_id).tags
+    newest = max((int(found[1]) for tag in tags if (found := VERSION.fullmatch(tag.name))), default=0)
+    if newest:
+        old = _hashes(api.model_info(repo_id, revision=f"v{newest}", files_metadata=True))
+        if not any(is_release_file(name) for name, _ in old.items() ^ hashes.items()):
+            return f"v{newest}"
+    api.create_tag(repo_id, tag=f"v{newest + 1}", revision=commit)
+    return f"v{newest + 1}"

@@ -271,7 +271,7 @@ def _made(plain: dict[str, Any], overrides: Sequence[str], init: str | Path | Re
     """Return the recipe with overrides, none of which replaces the start."""
     last = [*overrides]
     if init is not None:
-        plain["init"] = {"release": hub.resolve(hub.portable(init)).spelling}
+        plain["init"] = {"release": hub.resolve(init).spelling}
         last.append(override_of("init.release", plain["init"]["release"]))
     return Recipe.from_yaml(dump_yaml(plain), str(plain["name"]), last)
 
