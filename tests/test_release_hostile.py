@@ -300,5 +300,5 @@ def test_a_release_whose_parts_disagree_does_not_pass(copied: Path, damage: Dama
 
 def test_views_of_a_recipe_that_cannot_be_read_with_are_refused(copied: Path) -> None:
     (copied / "recipe.yaml").write_text("views: {workers: many, backend: tensor}\n")
-    with pytest.raises(ReleaseError, match=r'recipe\.yaml: views: "workers": found .many.'):
+    with pytest.raises(ZooError, match=r"recipe\.yaml: views\.workers: found .many."):
         zoo.evaluate(copied, "knn", "digits", device="cpu", save=False)

@@ -13,11 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data.long_tail import rank_in_class
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.errors import DataError, ZooError
 from zoo.functional.checks import check_features, check_labels
 from zoo.seeding import derive_seed
-
-Select = Literal["accuracy", "balanced_accuracy"]
 
 L2_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """As of `zoo evaluate linear`."""
@@ -58,7 +56,7 @@ def fit_linear(
     *,
     l2_grid: Sequence[float] = L2_GRID,
     folds: int = 5,
-    select: Select = "balanced_accuracy",
+    select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy",
     seed: int = 0,
     balanced: bool = False,
 ) -> LinearClassifier:
@@ -87,7 +85,10 @@ def fit_linear(
             a choice to make when no class has two images.
         ZooError: for an impossible setting.
     """
-    grid = _check_settings(l2_grid, folds, select)
+    grid = sorted({float(l2) for l2 in l2_grid}, reverse=True)
+    if not grid or not all(0 < l2 < math.inf for l2 in grid) or folds < 2:
+        found = f"l2_grid {list(l2_grid)}, folds {folds}"
+        raise ZooError(f"linear probe: found {found}, expected numbers above 0, 2 folds or more")
     check_features(features, "linear probe: training features")
     check_labels(labels, "linear probe: training labels", count=len(features), num_classes=num_classes)
     x = features.detach().cpu()
@@ -105,7 +106,7 @@ def fit_linear(
 
 
 def _cross_validate(
-    x: Tensor, y: Tensor, grid: Sequence[float], folds: int, select: Select, seed: int, balanced: bool
+    x: Tensor, y: Tensor, grid: Sequence[float], folds: int, select: str, seed: int, balanced: bool
 ) -> dict[float, float]:
     """Return for each strength the cross-entropy of images that the fit did not see."""
     counts = torch.bincount(y)
@@ -132,14 +133,9 @@ def _cross_validate(
 def _fits(
     x: Tensor, y: Tensor, grid: Sequence[float], balanced: bool, tol: float
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return weight `[C, D]` and bias `[C]` for raw features at each strength, the strongest first.
+    """Return weight `[C, D]` and bias `[C]` for raw features `[N, D]` at each strength, strongest first.
 
-    Args:
-        x: features `[N, D]`.
-        y: classes `[N]`, from 0 to C - 1 without gaps.
-        grid: strengths; each fit starts from that of the stronger penalty before.
-        balanced: classes count alike.
-        tol: the largest component of the gradient at the end.
+    Classes `[N]` are 0 to C - 1 without gaps; each fit starts from that of the stronger penalty before.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -152,9 +148,8 @@ def _fits(
     rows = ((wide - mean) / scale).numpy()
     # of two classes scikit-learn has one row w, the difference of ours; |w|^2 / 2 is what these two cost
     two = int(y.max()) == 1
-    model: Any = LogisticRegression(
-        tol=tol, max_iter=3000, warm_start=True, class_weight="balanced" if balanced else None
-    )
+    class_weight = "balanced" if balanced else None
+    model: Any = LogisticRegression(tol=tol, max_iter=3000, warm_start=True, class_weight=class_weight)
     fits = []
     for l2 in grid:
         model.set_params(C=(2 if two else 1) / (l2 * len(y)))
@@ -167,19 +162,3 @@ def _fits(
         weight = weight / scale
         fits.append((weight, bias - weight @ mean))
     return fits
-
-
-def _check_settings(l2_grid: Sequence[float], folds: int, select: str) -> list[float]:
-    """Return the grid, strongest first and without repetition."""
-    choices = ("accuracy", "balanced_accuracy")
-    if select not in choices:
-        raise ZooError(
-            f'linear probe: found select "{select}", expected {" or ".join(choices)}.'
-            f"{did_you_mean(select, choices)}"
-        )
-    grid = sorted({float(l2) for l2 in l2_grid}, reverse=True)
-    if not grid or not all(math.isfinite(l2) and l2 > 0 for l2 in grid):
-        raise ZooError(f"linear probe: found l2_grid {list(l2_grid)}, expected one or more numbers above 0")
-    if folds < 2:
-        raise ZooError(f"linear probe: found folds {folds}, expected 2 or more")
-    return grid

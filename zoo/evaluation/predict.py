@@ -17,8 +17,6 @@ from zoo.functional.checks import check_features
 from zoo.hub import open as open_release
 from zoo.release import Release
 
-_ROWS = 1 << 14  # of features that are compared with the centers together
-
 
 class Prediction(NamedTuple):
     """What an image is taken for.
@@ -46,8 +44,7 @@ def predict(
     Args:
         release: a release with centers, its name or folder.
         data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders,
-            of which every image at any depth is taken. Files are read in batches: all of them together need
-            not fit into memory.
+            of which every image at any depth is taken. Files are read in batches.
         top: how many classes of each image; all where there are fewer.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
@@ -55,9 +52,8 @@ def predict(
 
     Returns:
         For each image, in order, its classes and their probabilities: the softmax of the classifier's logits,
-        as `Release.nearest_classes` gives it, and timm or transformers with the released classifier.
-        No class prior is added. Whether the centers have learned that of their training set, `prior_words`
-        tells.
+        as `Release.nearest_classes` gives it. No class prior is added; `prior_words` tells whether that of
+        the training set is in the centers.
 
     Raises:
         ZooError: for a release without centers, a file that is not there, more unreadable images than the
@@ -69,28 +65,19 @@ def predict(
     if isinstance(data, Iterator):
         data = list(data)
     path = Path(data) if isinstance(data, str | Path) else None
-    single = isinstance(data, Image.Image) or (
-        path is not None and is_file(path) and path.suffix.lower() not in TABLES
-    )
-    dataset, _ = open_images([data] if single else data)
+    is_image = path is not None and is_file(path) and path.suffix.lower() not in TABLES
+    dataset, _ = open_images([data] if is_image or isinstance(data, Image.Image) else data)
     folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
-    (features, places), _ = encode_images(
-        dataset,
-        open_encoder(opened),
-        device=device,
-        workers=workers,
-        max_bad_images=max_bad_images,
-        doing="classifying",
-    )
+    encoder = open_encoder(opened, device=device, workers=workers)
+    features, places, _ = encode_images(dataset, encoder, doing="classifying", max_bad_images=max_bad_images)
     check_features(features, "features", dim=centers.weight.shape[1])
     predictions = list[Prediction]()
-    for rows, part in zip(torch.split(places, _ROWS), torch.split(features, _ROWS), strict=True):
-        nearest = centers.nearest(part, top)
-        for place, *columns in zip(
-            rows.tolist(), nearest.index.tolist(), nearest.probability.tolist(), strict=True
-        ):
-            classes = zip((centers.class_names[c] for c in columns[0]), columns[1], strict=True)
-            predictions.append(Prediction(str(folder / dataset.name_of(place)), tuple(classes)))
+    images = iter(places)
+    for rows in torch.split(features, 1 << 14):  # scores of all classes at a time
+        probability, index = centers.nearest(rows, top)
+        for shares, classes in zip(probability.tolist(), index.tolist(), strict=True):
+            named = zip((centers.class_names[c] for c in classes), shares, strict=True)
+            predictions.append(Prediction(str(folder / dataset.name_of(next(images))), tuple(named)))
     return tuple(predictions)
 
 
@@ -104,21 +91,20 @@ def prior_in_loss(recipe: Mapping[str, Any]) -> bool | None:
         recipe: of a release, as plain values.
     """
     objective = recipe.get("objective")
-    objective = objective if isinstance(objective, Mapping) else {}
-    name, loss = objective.get("name"), objective.get("loss")
-    if isinstance(recipe.get("method"), Mapping):  # which trains in stages, with several losses
+    if not isinstance(objective, Mapping) or isinstance(recipe.get("method"), Mapping):  # of several losses
         return None
+    name, loss = objective.get("name"), objective.get("loss")
     if name in ("paco", "gpaco"):
         rebalance = objective.get("rebalance")
         return None if rebalance is None else bool(rebalance)
     if name == "bcl" and objective.get("head") != "cosine":
         return True
-    if name == "classify":
-        settings = loss if isinstance(loss, Mapping) else {"name": loss}
-        if settings.get("name") == "logit_adjustment":
-            return tau != 0 if is_number(tau := settings.get("tau")) else None
-        return {"cross_entropy": False, "balanced_softmax": True}.get(str(settings.get("name")))
-    return None
+    if name != "classify":
+        return None
+    settings = loss if isinstance(loss, Mapping) else {"name": loss}
+    if settings.get("name") == "logit_adjustment":
+        return tau != 0 if is_number(tau := settings.get("tau")) else None
+    return {"cross_entropy": False, "balanced_softmax": True}.get(str(settings.get("name")))
 
 
 def prior_words(release: Release) -> str:

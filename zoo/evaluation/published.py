@@ -8,41 +8,44 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from zoo.backbones import feature_dim
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset
+from zoo.data import DataConfig, ImageDataset, ViewsConfig
 from zoo.data.config import Subset
 from zoo.data.long_tail import select_subset
-from zoo.errors import ZooError
-from zoo.evaluation.probe_data import ProbeData
+from zoo.errors import DataError, ZooError
 from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
 from zoo.seeding import derive_seed
 from zoo.training import RunFolder, train
 
+if TYPE_CHECKING:
+    from zoo.evaluation.measure import ProbeData
+
 TrainedProtocol = LinearFullProtocol | SemiSupervisedProtocol
 
 
 class ProbeRun(NamedTuple):
-    """What a training needs beside the encoded data.
+    """Where a training of `linear_full` or `semi_supervised` keeps its state.
 
     Attributes:
-        name: of the encoder, for the run's own record.
-        arch: its architecture, likewise.
-        data: what the data sets were opened from.
+        arch: of the encoder, for the run's record.
+        data: what the data sets were opened from, likewise.
         folder: the run gets a folder in it that is named by everything that decides its result.
         exact: make `folder` itself the run's.
         resume: go on from the last checkpoint there, or begin if there is none.
     """
 
-    name: str
     arch: str
     data: DataConfig
     folder: Path
@@ -55,16 +58,10 @@ def train_classifier(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Train a linear layer on a copy of the encoder, frozen or with it, and classify the test images.
 
-    The encoder itself is left alone: neither its weights nor where and how it lies in memory change.
-
-    Args:
-        protocol: with its settings.
-        data: the encoder, and how its images are read.
-        run: where the state is kept.
+    The encoder itself is left alone: neither its weights nor their memory format change.
 
     Returns:
-        Logits of the test images `[N, C]`; and what was found: the backend of the views, and of few labels
-        how many images these are.
+        Logits of the test images `[N, C]`; and the backend of the views, and how many images few labels are.
 
     Raises:
         Interrupted: on SIGINT or SIGTERM, with the state saved.
@@ -72,14 +69,12 @@ def train_classifier(
             run in it.
     """
     dim = data.test.shape[1]  # first: an unreadable test image shows before hours of training
-    encoder = copy.deepcopy(data.model)
-    if not isinstance(getattr(encoder, "num_features", None), int):
+    encoder, device = copy.deepcopy(data.encoder.model), data.encoder.device
+    if not isinstance(getattr(encoder, "num_features", None), int) or feature_dim(encoder) != dim:
         raise ZooError(
-            'model: found no "num_features", expected an encoder as timm builds them; protocol "linear" '
-            "takes any model"
+            f'model: found no "num_features" of {dim}, expected an encoder as timm builds them; protocol '
+            '"linear" takes any model'
         )
-    if feature_dim(encoder) != dim:
-        raise ZooError(f"model: found {dim} features, expected {feature_dim(encoder)}, its num_features")
     encoder.requires_grad_(True)  # the whole network, whatever somebody froze
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
@@ -95,73 +90,74 @@ def train_classifier(
     folder = run.folder if run.exact else run.folder / f"{protocol.protocol}-{same.sha256[:12]}"
     trained = train(objective, train_set, recipe, RunFolder(folder), resume=run.resume).objective
     assert isinstance(trained, Classify)
-    frozen = isinstance(protocol, LinearFullProtocol) or protocol.freeze_encoder
-    features = data.test if frozen else data.encode_test(trained.encoder)
-    logits = trained.centers().logits(features.to(data.device))
+    features = data.test
+    if isinstance(protocol, SemiSupervisedProtocol) and not protocol.freeze_encoder:
+        features = replace(data.encoder, model=trained.encoder).encode(data.test_images).features
+    logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}
 
 
 def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
-    """Return the part of a training set whose labels are used, in the set's order.
-
-    They are those that a recipe's `data.subset` keeps with the same fraction and seed.
-    """
+    """Return the part of a training set whose labels are used, as a recipe's `data.subset` draws it."""
     part = Subset(fraction=fraction, seed=seed)
     return train_set.subset(select_subset(part, train_set.labels, train_set.num_classes))
 
 
+def choose_backend(train_set: ImageDataset) -> Literal["tensor", "torchvision"]:
+    """Return `tensor` if all training images have one size and take less than 4 GiB together.
+
+    The two backends draw other numbers, so the bound is the same on every machine.
+    """
+    count = len(train_set)
+    for indices in ({i * count // 32 for i in range(32)}, range(count)):  # most data differ at once
+        sizes: set[tuple[int, int]] = set()
+        for index in indices:
+            with suppress(DataError):  # the loader reports it
+                sizes.add(train_set.size_of(index))
+        if len(sizes) != 1 or 3 * count * math.prod(sizes.pop()) >= 4 << 30:
+            return "torchvision"
+    return "tensor"
+
+
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:
     """Return the recipe of the training: the objective `classify` with the protocol's settings."""
+    encoder = data.encoder
     if isinstance(protocol, LinearFullProtocol):
         what, frozen, optimizer, drop_last = "Linear evaluation", True, "momentum", False
         name = "multistep" if protocol.milestones else "constant"
         schedule = {"name": name, "milestones": protocol.milestones, "decay_rate": protocol.decay_rate}
     else:
         what, frozen = "Fine-tuning on few labels", protocol.freeze_encoder
-        optimizer = "sgd"  # timm's, with Nesterov momentum
-        schedule = {"name": "cosine", "milestones": [], "decay_rate": 0.0}
+        optimizer, schedule = "sgd", {"name": "cosine"}  # timm's sgd has Nesterov momentum
         # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
         drop_last = len(train_set) >= protocol.batch_size
-    sources = {
-        "partial_labels": None,
-        "mean": data.mean,
-        "std": data.std,
-        "image_size": None,  # crops are of the images as stored
-    }
+    backend = choose_backend(data.train_set) if protocol.backend == "auto" else protocol.backend
+    mean, std = list(encoder.preprocess.mean), list(encoder.preprocess.std)
+    as_stored = {"partial_labels": None, "image_size": None}
+    views = [protocol.view(encoder.view.size)]
+    weights, images = _fingerprint(encoder.model), train_set.describe()["sha256"]
     plain: dict[str, Any] = {
         "name": f"{run.arch}.{protocol.protocol}",
-        "description": f"{what} of {run.name}, encoder {_fingerprint(data.model)}, "
-        f"data {train_set.describe()['sha256']}",
+        "description": f"{what} of {encoder.name}, encoder {weights}, data {images}",
         "backbone": {"arch": run.arch},
-        "init": None,
-        "data": run.data.model_copy(update=sources),
-        "views": data.views(protocol),
-        "objective": {
-            "name": "classify",
-            "loss": "cross_entropy",
-            "label_smoothing": 0.0,
-            "head_std": protocol.init_std,
-            "freeze_encoder": frozen,
-        },
+        "data": run.data.model_copy(update={"mean": mean, "std": std, **as_stored}),
+        "views": ViewsConfig(backend=backend, workers=encoder.workers, train=views, eval=encoder.view),
+        "objective": {"name": "classify", "head_std": protocol.init_std, "freeze_encoder": frozen},
         "optimizer": {
             "name": optimizer,
             "lr": protocol.lr,
             "weight_decay": protocol.weight_decay,
             "momentum": protocol.momentum,
-            "decay_norm_and_bias": True,
         },
-        "schedule": {"warmup_epochs": 0, "warmup_lr": 0.0, "min_lr": 0.0, **schedule},
+        "schedule": schedule,
         "training": {
             "epochs": protocol.epochs,
             "batch_size": protocol.batch_size,
             "seed": protocol.seed,
-            "device": data.device.type,
-            "threads": None,
+            "device": encoder.device.type,
             "precision": protocol.precision,
             "channels_last": protocol.channels_last,
-            "clip_grad": None,
             "log_every": 20,
-            "checkpoint_every": 5,  # epochs; a signal saves the state in between
             "drop_last": drop_last,
         },
         "evaluation": [],
@@ -173,7 +169,6 @@ def _fingerprint(model: nn.Module) -> str:
     """Return a hash of all weights and buffers."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
-        plain = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(plain.view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,19 @@ from torch import Tensor
 from zoo import functional
 from zoo.config import is_number
 from zoo.functional import FEW_BELOW, MANY_ABOVE
-from zoo.report import style
 from zoo.report.sample import SMALLEST, Sample
-from zoo.report.style import COLORS, FAINT, Lacks, draw_lines, figure, groups_of, panels, plain_log
+from zoo.report.style import (
+    COLORS,
+    FAINT,
+    MARKERS,
+    WIDTH,
+    draw_lines,
+    figure,
+    groups_of,
+    look,
+    panels,
+    plain_log,
+)
 from zoo.report.subject import Array, Subject
 from zoo.seeding import derive_seed
 
@@ -40,17 +50,6 @@ def _sample(subject: Subject) -> Sample:
     return subject.sample
 
 
-def _unsampled(reason: str, has: Callable[[Sample], object]) -> Lacks:
-    """Return a function that gives `reason` for a subject whose sample has not something."""
-
-    def lacks(subject: Subject) -> str | None:
-        if subject.sample is None:
-            return subject.no_sample
-        return None if has(subject.sample) else reason
-
-    return lacks
-
-
 def tau_of(subject: Subject) -> float | None:
     """Return the temperature of a subject's recipe: at the end, where it is scheduled or learned."""
     objective: Mapping[str, Any] = subject.recipe.get("objective") or {}
@@ -62,7 +61,8 @@ def tau_of(subject: Subject) -> float | None:
 
 @figure(
     "How hard negatives count at each temperature",
-    _unsampled("the sample has images of one class alone", lambda sample: "other_class" in sample.pairs),
+    lambda subject: subject.sample is not None and "other_class" in subject.sample.pairs,
+    "no sample of images of several classes",
 )
 def hardness(subjects: Sequence[Subject]) -> Figure:
     """How much a negative of some score is pushed.
@@ -72,17 +72,18 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
     temperatures and its own, several each at its own, 0.1 where it has none.
     """
     groups = groups_of(subjects)
-    drawn = [(group, tau_of(group.subjects[0]) or _TAUS[1]) for group in groups]
+    taus = [tau_of(group[0]) or _TAUS[1] for group in groups]
+    drawn = [(group, f"{group[0].group}, ", group[0].place) for group in groups]
     if len(groups) == 1:
-        taus = sorted({*_TAUS, drawn[0][1]})
-        drawn = [(groups[0]._replace(label="", place=place), tau) for place, tau in enumerate(taus)]
+        taus = sorted({*_TAUS, taus[0]})
+        drawn = [(groups[0], "", place) for place in range(len(taus))]
     negatives = np.concatenate([_sample(subject).pairs["other_class"].numpy() for subject in subjects])
     edges = np.linspace(negatives.min(), max(negatives.max(), negatives.min() + 1e-3), _BINS + 1)
     middles = (edges[:-1] + edges[1:]) / 2
     made, (axes,) = panels(1, 2.6)
-    for group, tau in drawn:
-        lines = [pd.Series(penalty(_sample(s), tau, edges), middles) for s in group.subjects]
-        draw_lines(axes, group, pd.concat(lines, axis=1), f"τ = {tau:g}")
+    for (group, name, place), tau in zip(drawn, taus, strict=True):
+        lines = [pd.Series(penalty(_sample(subject), tau, edges), middles) for subject in group]
+        draw_lines(axes, pd.concat(lines, axis=1), place, f"{name}τ = {tau:g}")
     axes.axhline(1, color=FAINT, linewidth=0.8)
     axes.set_yscale("log", nonpositive="mask")
     axes.set(ylabel="weight relative to the mean", xlabel="cosine of pooled features")
@@ -103,16 +104,19 @@ def penalty(sample: Sample, tau: float, edges: Array) -> Array:
 
 @figure(
     "Uniformity and tolerance",
-    _unsampled("no two images of the sample share a class", lambda sample: np.isfinite(sample.tolerance)),
+    lambda subject: subject.sample is not None and np.isfinite(subject.sample.numbers["tolerance"]),
+    "no sample with two images of a class",
 )
 def plane(subjects: Sequence[Subject]) -> Figure:
     """Both of pooled features; a training records them of projections (Wang and Liu 2021)."""
     made, (axes,) = panels(1, 2.6)
     for group in groups_of(subjects):
-        points = np.array([(_sample(s).uniformity, _sample(s).tolerance) for s in group.subjects])
+        numbers = [_sample(subject).numbers for subject in group]
+        points = np.array([(each["uniformity"], each["tolerance"]) for each in numbers])
+        label, style = group[0].group, look(group[0].place)
         if len(points) > 1:
-            axes.plot(*points.T, linestyle="", alpha=0.5, **group.style)
-        axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=group.label, **group.style)
+            axes.plot(*points.T, linestyle="", alpha=0.5, **style)
+        axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=label, **style)
     axes.margins(0.2)
     axes.set_ylabel("tolerance (mean cosine)")
     axes.set_xlabel("uniformity, log E exp(−2 |x − y|²)\n(left: more even)")
@@ -121,7 +125,8 @@ def plane(subjects: Sequence[Subject]) -> Figure:
 
 @figure(
     "A map of the test features",
-    _unsampled(f"a map takes {SMALLEST} test images", lambda sample: len(sample.features) >= SMALLEST),
+    lambda subject: subject.sample is not None and len(subject.sample.features) >= SMALLEST,
+    f"no sample of {SMALLEST} images",
     most=4,
 )
 def features(subjects: Sequence[Subject]) -> Figure:
@@ -132,8 +137,8 @@ def features(subjects: Sequence[Subject]) -> Figure:
     groups = groups_of(subjects)
     made, axes_of = panels(len(groups), 3.3)
     for axes, group in zip(axes_of, groups, strict=True):
-        _draw_map(axes, group.subjects[0])
-        axes.set(title=group.label, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+        _draw_map(axes, group[0])
+        axes.set(title=group[0].group, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
         axes.set_aspect("equal", adjustable="datalim")
     return made
 
@@ -154,7 +159,7 @@ def _draw_map(axes: Axes, subject: Subject) -> None:
     (x, y), (at_x, at_y) = points.T, stars.T
     if len(names) <= len(COLORS):
         for c, name in enumerate(names):
-            own: dict[str, Any] = {"color": COLORS[c], "marker": style.MARKERS[c], "label": name}
+            own: dict[str, Any] = {"color": COLORS[c], "marker": MARKERS[c], "label": name}
             axes.scatter(x[shown == c], y[shown == c], s=14, alpha=0.7, **own)
         axes.scatter(at_x, at_y, s=170, color=COLORS[: len(stars)], **star)
         return
@@ -189,14 +194,12 @@ def _embed(vectors: NDArray[np.float32], seed: int) -> NDArray[Any]:
 
 @figure(
     "Similarity of centers",
-    style.lacks_unless(
-        f"it learned no class centers, or not 2 to {_MOST_CLASSES:,} finite ones",
-        lambda subject: (
-            subject.centers is not None
-            and 2 <= len(subject.centers.weight) <= _MOST_CLASSES
-            and subject.centers.weight.isfinite().all()
-        ),
+    lambda subject: (
+        subject.centers is not None
+        and 2 <= len(subject.centers.weight) <= _MOST_CLASSES
+        and subject.centers.weight.isfinite().all()
     ),
+    f"no class centers, or more than {_MOST_CLASSES:,}",
     most=4,
 )
 def centers(subjects: Sequence[Subject]) -> Figure:
@@ -204,7 +207,7 @@ def centers(subjects: Sequence[Subject]) -> Figure:
     groups = groups_of(subjects)
     made, axes_of = panels(len(groups), 3.8)
     for axes, group in zip(axes_of, groups, strict=True):
-        found, names = group.subjects[0].centers, group.subjects[0].class_names
+        found, names = group[0].centers, group[0].class_names
         assert found is not None  # a figure is drawn of what lacks nothing
         similarity = found.similarity().detach().double().cpu().numpy()
         order = cluster(similarity)
@@ -216,7 +219,7 @@ def centers(subjects: Sequence[Subject]) -> Figure:
         words = [names[c] for c in order] if len(order) <= _MOST_NAMES else []
         axes.set_yticks(range(len(words)), words)
         axes.set_xticks(range(len(words)), words, rotation=90)
-        axes.set_title(group.label)
+        axes.set_title(group[0].group)
     return made
 
 
@@ -242,21 +245,22 @@ def accuracies(subject: Subject) -> dict[str, pd.Series]:
 
 @figure(
     "Accuracy of each class against its training images",
-    style.lacks_unless("no recorded accuracy of each class, or no counted classes", accuracies),
+    accuracies,
+    "no recorded accuracy of each class",
 )
 def accuracy(subjects: Sequence[Subject]) -> Figure:
     """As the release records it; dotted: 20 and 100 training images (few, medium, many)."""
     made, (axes,) = panels(1, 2.6)
     level = all(each.index.nunique() == 1 for s in subjects for each in accuracies(s).values())
     for group in groups_of(subjects):
-        found = pd.DataFrame([accuracies(subject) for subject in group.subjects])
+        found = pd.DataFrame([accuracies(subject) for subject in group])
         for protocol in found:
             mean = pd.concat(found[protocol].dropna().tolist(), axis=1).mean(axis=1).dropna()
             x, y = np.maximum(mean.index.to_numpy(), 0.5), mean.to_numpy()  # no training images: at 0.5
             if level:
                 x, y = np.arange(1, len(y) + 1), np.sort(y)
-            own = group._replace(place=len(axes.lines)).style
-            axes.plot(x, y, linestyle="", alpha=0.7, label=f"{group.label}, {protocol}", **own)
+            label, own = f"{group[0].group}, {protocol}", look(len(axes.lines))
+            axes.plot(x, y, linestyle="", alpha=0.7, label=label, **own)
     axes.set(ylim=(-4, 104), ylabel="top-1 accuracy (%)", xlabel="classes, from the worst to the best")
     if not level:
         axes.set(xscale="log", xlabel="training images of the class")
@@ -268,7 +272,8 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
 
 @figure(
     "Nearest neighbours and hardest negatives",
-    _unsampled("the sample gave no query image", lambda sample: sample.neighbours),
+    lambda subject: subject.sample is not None and subject.sample.neighbours,
+    "no sample",
     most=3,
 )
 def neighbours(subjects: Sequence[Subject]) -> Figure:
@@ -277,11 +282,11 @@ def neighbours(subjects: Sequence[Subject]) -> Figure:
     Above each its class and cosine.
     """
     groups = groups_of(subjects)
-    count = max(len(_sample(group.subjects[0]).neighbours) for group in groups)
-    made = Figure((style.WIDTH, len(groups) * (1.5 * count + 0.3)), layout="constrained")
+    count = max(len(_sample(group[0]).neighbours) for group in groups)
+    made = Figure((WIDTH, len(groups) * (1.5 * count + 0.3)), layout="constrained")
     for part, group in zip(made.subfigures(len(groups), squeeze=False).ravel(), groups, strict=True):
-        part.suptitle(group.label)
-        sample = _sample(group.subjects[0])
+        part.suptitle(group[0].group)
+        sample = _sample(group[0])
         columns = 1 + max(len(query.nearest[1]) for query in sample.neighbours)
         rows = part.subplots(2 * len(sample.neighbours), columns, squeeze=False)
         for axes in rows.ravel():

@@ -28,7 +28,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 FAINT = "#8A8A8A"
 
 Draw = Callable[[Sequence[Subject]], Figure]
-Lacks = Callable[[Subject], str | None]
 
 # For letters that matplotlib's own font lacks, class names in Chinese for one, where one is installed.
 _FALLBACKS = ("Noto Sans CJK SC", "WenQuanYi Micro Hei", "Microsoft YaHei", "PingFang SC", "Arial Unicode MS")
@@ -60,14 +59,16 @@ class Kind(NamedTuple):
     Attributes:
         title: heading.
         reading: what is drawn and how to read it, with source: the function's docstring.
-        lacks: why a subject cannot be drawn, or None.
+        has: whether a subject can be drawn.
+        without: what one that cannot be drawn lacks.
         most: groups of subjects that it has room for.
         draw: draws subjects that lack nothing.
     """
 
     title: str
     reading: str
-    lacks: Lacks
+    has: Callable[[Subject], object]
+    without: str
     most: int
     draw: Draw
 
@@ -76,7 +77,9 @@ FIGURES: dict[str, Kind] = {}
 """Every figure by the name of its function, in the order of the report."""
 
 
-def figure(title: str, lacks: Lacks, *, most: int = 8) -> Callable[[Draw], Draw]:
+def figure(
+    title: str, has: Callable[[Subject], object], without: str, *, most: int = 8
+) -> Callable[[Draw], Draw]:
     """Make a function one of `FIGURES`, with the common style and a legend of all labels; see `Kind`."""
 
     def register(draw: Draw) -> Draw:
@@ -93,15 +96,10 @@ def figure(title: str, lacks: Lacks, *, most: int = 8) -> Callable[[Draw], Draw]
                     made.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
             return made
 
-        FIGURES[draw.__name__] = Kind(title, str(inspect.getdoc(draw)), lacks, most, drawn)
+        FIGURES[draw.__name__] = Kind(title, str(inspect.getdoc(draw)), has, without, most, drawn)
         return drawn
 
     return register
-
-
-def lacks_unless(reason: str, has: Callable[[Subject], object]) -> Lacks:
-    """Return a function that gives `reason` for a subject that has not something."""
-    return lambda subject: None if has(subject) else reason
 
 
 def _styled() -> Any:
@@ -132,42 +130,26 @@ def panels(rows: int, height: float, *, columns: int = 1, sharex: bool = False) 
     return made, list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())
 
 
-class Group(NamedTuple):
-    """Subjects that differ in the seed alone, which figures draw as one in the style of their place."""
-
-    label: str
-    subjects: tuple[Subject, ...]
-    place: int
-
-    @property
-    def style(self) -> dict[str, Any]:
-        """Colour of its lines and points, and the marker that tells them apart in grey."""
-        return {"color": COLORS[self.place % len(COLORS)], "marker": MARKERS[self.place % len(MARKERS)]}
-
-
-def groups_of(subjects: Sequence[Subject]) -> list[Group]:
-    """Return the groups in the order of their first subjects."""
+def groups_of(subjects: Sequence[Subject]) -> list[list[Subject]]:
+    """Return the subjects that differ in the seed alone together, in the order of the first ones."""
     found: dict[str, list[Subject]] = {}
     for subject in subjects:
         found.setdefault(subject.group, []).append(subject)
-    return [Group(label, tuple(members), members[0].place) for label, members in found.items()]
+    return list(found.values())
 
 
-def draw_lines(axes: Axes, group: Group, lines: pd.DataFrame, variant: str = "", dash: str = "-") -> None:
-    """Draw the mean of a group's seeds as a line with a few markers, and each of several seeds faintly.
+def look(place: int) -> dict[str, Any]:
+    """Return the colour of a group's lines and points, and the marker that tells them apart in grey."""
+    return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
 
-    Args:
-        axes: where.
-        group: gives colour, marker and label.
-        lines: a column for each seed, over what is along the axis.
-        variant: what of the group it is, for the legend.
-        dash: of the line.
-    """
+
+def draw_lines(axes: Axes, lines: pd.DataFrame, place: int, label: str, dash: str = "-") -> None:
+    """Draw the mean of a group's seeds, a column each, as a line, and each of several seeds faintly."""
     if lines.shape[1] > 1:
-        axes.plot(lines.index, lines, color=group.style["color"], linewidth=0.6, alpha=0.4, linestyle=dash)
+        axes.plot(lines.index, lines, color=look(place)["color"], linewidth=0.6, alpha=0.4, linestyle=dash)
     mean = lines.mean(axis=1)
-    label, every = ", ".join(filter(None, (group.label, variant))), max(len(mean) // 6, 1)
-    axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **group.style)
+    every = max(len(mean) // 6, 1)  # a few markers
+    axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **look(place))
 
 
 def plain_log(axis: Any) -> None:

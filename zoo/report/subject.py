@@ -32,9 +32,6 @@ Row = Mapping[str, Any]
 
 Array = NDArray[np.float64]
 
-LAST = 0.2
-"""Share of the steps that a scalar has records of, at the end of a training, that means are taken over."""
-
 GRADIENTS = {
     "class_gradient": "of a class: all its images",
     "feature_gradient": "of one image: mean in its class",
@@ -69,7 +66,7 @@ class Subject:
     name: str
     objective: str
     data: str
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Row = field(default_factory=dict)
     rows: Sequence[Row] = ()
     class_rows: Sequence[Row] = ()
     class_names: Sequence[str] = ()
@@ -88,6 +85,11 @@ class Subject:
         """Of the training; None for a converted release."""
         seed: int | None = (self.recipe.get("training") or {}).get("seed")
         return seed
+
+    @property
+    def counted(self) -> bool:
+        """Whether the training images of each of several classes are known."""
+        return len(self.class_counts) > 1 and int(self.class_counts.min()) >= 0
 
     @cached_property
     def record(self) -> pd.DataFrame:
@@ -108,17 +110,16 @@ class Subject:
         return {key: values for key, values in found.items() if values is not None}
 
     @property
-    def counted(self) -> bool:
-        """Whether the training images of each of several classes are known."""
-        return len(self.class_counts) > 1 and int(self.class_counts.min()) >= 0
+    def frequent_first(self) -> NDArray[np.int64]:
+        """The classes `[C]` from the most to the least frequent."""
+        return np.argsort(-self.class_counts.numpy(), kind="stable").astype(np.int64)
 
     @cached_property
     def numbers(self) -> dict[str, float]:
         """Numbers by name; what is not finite or not there is left out.
 
         - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records, each of which
-          counts by the steps that it is the mean of;
-        - `beginning/NAME`: its first record;
+          counts by the steps that it is the mean of; `beginning/NAME`: its first record;
         - `deviation/NAME`: its standard deviation over the records of `recorded`;
           `relative_deviation/NAME`: the same by the size of their mean;
         - `unsteadiness/NAME`: standard deviation of the differences of consecutive ones of these records, by
@@ -131,60 +132,53 @@ class Subject:
           evaluations of one protocol the first counts. On other data PROTOCOL is followed by their words,
           e.g. `accuracy/knn on cifar100 fine_label`.
         """
-        found = self._recorded() | self._accuracies()
-        for key, values in self.gradients.items():
-            ratio = head_to_tail(values, self.class_counts) if self.counted else math.nan
-            found[f"balance/{key}"] = ratio
+        found = _recorded(self.record) | _accuracies(self)
+        for key, values in self.gradients.items() if self.counted else ():
+            ordered, third = pd.Series(values[self.frequent_first]), max(len(values) // 3, 1)
+            tail = ordered[-third:].mean()  # without classes that were never observed
+            found[f"balance/{key}"] = float(ordered[:third].mean() / tail) if tail > 0 else math.nan
         if self.sample is not None:
-            found |= {f"features/{name}": value for name, value in self.sample.numbers().items()}
+            found |= {f"features/{name}": value for name, value in self.sample.numbers.items()}
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
-    def _recorded(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for name in self.record:
-            values, weights = ending(self.record, name)
-            mean = float(np.average(values, weights=weights))
-            found[f"recorded/{name}"] = mean
-            found[f"beginning/{name}"] = float(self.record[name].dropna().iloc[0])
-            if len(values) > 1:
-                variance = np.average((values - mean) ** 2, weights=weights) * len(values) / (len(values) - 1)
-                found[f"deviation/{name}"] = deviation = float(np.sqrt(variance))
-                found[f"relative_deviation/{name}"] = deviation / abs(mean) if mean else math.nan
-            if len(values) > 2 and mean:
-                found[f"unsteadiness/{name}"] = float(np.diff(values).std(ddof=1)) / math.sqrt(2) / abs(mean)
-        return found
 
-    def _accuracies(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        seen: set[str] = set()
-        for entry in self.evaluations:
-            protocol, data = str(entry["protocol"]), str(entry.get("data", self.data))
-            if data != self.data:
-                protocol += f" on {data.replace(',', '').replace('/', '_')}"
-            if protocol in seen:
-                continue
-            seen.add(protocol)
-            images = (entry.get("test_set") or {}).get("num_images")
-            for name, value in {"test_images": images, **entry["metrics"]}.items():
-                if is_number(value):
-                    key = f"accuracy/{protocol}" if name == "accuracy" else f"accuracy/{protocol}/{name}"
-                    found[key] = float(value)
-        return found
-
-
-def ending(record: pd.DataFrame, name: str) -> tuple[Array, Array]:
-    """Return the last records of a scalar `[T]`, and for how many steps each of them stands `[T]`.
-
-    A row is the mean of the steps since the row before it: where a training was stopped and went on, or in a
-    release's history, that is not the same number for all. Together they are of at least `LAST` of the steps
-    that the scalar has records of.
-    """
+def _recorded(record: pd.DataFrame) -> dict[str, float]:
+    found: dict[str, float] = {}
+    # A row is the mean of the steps since the row before it: where a training was stopped and went on, or in
+    # a release's history, that is not the same number for all.
     lengths = pd.Series(np.diff(record.index, prepend=0).clip(1), record.index)
-    values = record[name].dropna()
-    weights = lengths[values.index].to_numpy(dtype=float)
-    reached = np.cumsum(weights[::-1])
-    count = int(np.searchsorted(reached, (LAST - 1e-9) * weights.sum())) + 1
-    return values.to_numpy(dtype=float)[-count:], weights[-count:]
+    for name in record:
+        all_values = record[name].dropna()
+        steps = lengths[all_values.index].to_numpy(dtype=float)
+        count = int(np.searchsorted(np.cumsum(steps[::-1]), (0.2 - 1e-9) * steps.sum())) + 1
+        values, weights = all_values.to_numpy(dtype=float)[-count:], steps[-count:]
+        found[f"beginning/{name}"] = float(all_values.iloc[0])
+        found[f"recorded/{name}"] = mean = float(np.average(values, weights=weights))
+        if len(values) > 1:
+            variance = np.average((values - mean) ** 2, weights=weights) * len(values) / (len(values) - 1)
+            found[f"deviation/{name}"] = deviation = float(np.sqrt(variance))
+            found[f"relative_deviation/{name}"] = deviation / abs(mean) if mean else math.nan
+        if len(values) > 2 and mean:
+            found[f"unsteadiness/{name}"] = float(np.diff(values).std(ddof=1)) / math.sqrt(2) / abs(mean)
+    return found
+
+
+def _accuracies(subject: Subject) -> dict[str, float]:
+    first: dict[str, Row] = {}
+    for entry in subject.evaluations:
+        protocol, data = str(entry["protocol"]), str(entry.get("data", subject.data))
+        if data != subject.data:
+            protocol += f" on {data.replace(',', '').replace('/', '_')}"
+        first.setdefault(protocol, entry)
+    return {
+        f"accuracy/{protocol}" if name == "accuracy" else f"accuracy/{protocol}/{name}": float(value)
+        for protocol, entry in first.items()
+        for name, value in {
+            "test_images": (entry.get("test_set") or {}).get("num_images"),
+            **entry["metrics"],
+        }.items()
+        if is_number(value)
+    }
 
 
 def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
@@ -203,36 +197,14 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
     """
     total, weights = np.zeros(classes), np.zeros(classes)
     for row in class_rows:
-        if len(row.get(key) or ()) != classes:
-            continue
-        values = np.array(row[key], dtype=float)  # None is NaN
-        weight = row["images"] if key == "feature_gradient" else np.full(classes, row["looks"])
-        known = np.isfinite(values)
-        total[known] += (values * weight)[known]
-        weights[known] += np.asarray(weight)[known]
+        if len(row.get(key) or ()) == classes:
+            values = np.array(row[key], dtype=float)  # None is NaN
+            weight = np.array(row["images"] if key == "feature_gradient" else [row["looks"]] * classes)
+            known = np.isfinite(values)
+            total[known] += (values * weight)[known]
+            weights[known] += weight[known]
     means: Array = np.divide(total, weights, out=np.full(classes, np.nan), where=weights > 0)
     return means if weights.any() else None
-
-
-def most_frequent_first(counts: Tensor) -> NDArray[np.int64]:
-    """Return the classes `[C]` from the most to the least frequent."""
-    return np.argsort(-counts.numpy(), kind="stable").astype(np.int64)
-
-
-def head_to_tail(values: Array, counts: Tensor) -> float:
-    """Return a quantity's mean over the most frequent third of the classes by that over the rarest third.
-
-    Args:
-        values: `[C]`; classes with NaN are left out.
-        counts: training images `[C]`.
-
-    Returns:
-        NaN where there is nothing in one of the thirds.
-    """
-    third = max(len(values) // 3, 1)
-    ordered = pd.Series(values[most_frequent_first(counts)])
-    head, tail = ordered[:third].mean(), ordered[-third:].mean()
-    return float(head / tail) if tail > 0 else math.nan
 
 
 def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
@@ -249,13 +221,13 @@ def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
     parts = [Path(str(name).removeprefix("shipped:")).parts for name in given]
     while len({each[0] for each in parts}) == 1 and min(map(len, parts)) > 1:
         parts = [each[1:] for each in parts]
-    labels = [str(Path(*each)) for each in parts]
+    for subject, each in zip(subjects, parts, strict=True):
+        subject.label = str(Path(*each))
     recipes = recipe_table(subjects).drop(columns="training.seed", errors="ignore")
     keys = [tuple(row) for row in recipes.to_numpy()]
-    for subject, label, key in zip(subjects, labels, keys, strict=True):
-        more = keys.count(key) - 1
-        subject.label, subject.place = label, [*dict.fromkeys(keys)].index(key)
-        subject.group = labels[keys.index(key)] + (f" (+{more} seeds)" if more else "")
+    for subject, key in zip(subjects, keys, strict=True):
+        more, subject.place = keys.count(key) - 1, [*dict.fromkeys(keys)].index(key)
+        subject.group = subjects[keys.index(key)].label + (f" (+{more} seeds)" if more else "")
     return subjects
 
 
@@ -274,7 +246,7 @@ def _open(release: Release) -> Subject:
         recipe=release.recipe,
         rows=rows,
         class_rows=class_rows,
-        class_names=tuple(release.class_names),
+        class_names=release.class_names,
         class_counts=unknown if centers is None else centers.class_counts,
         centers=centers,
         evaluations=release.metrics["evaluations"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from zoo.functional import FEW_BELOW, MANY_ABOVE, paco_optimum
-from zoo.report.style import FAINT, Group, draw_lines, figure, groups_of, lacks_unless, panels, plain_log
-from zoo.report.subject import GRADIENTS, Array, Subject, most_frequent_first
+from zoo.report.style import FAINT, draw_lines, figure, groups_of, look, panels, plain_log
+from zoo.report.subject import GRADIENTS, Array, Subject
 
 _PAIRS = {"positive": "positive", "negative": "negative", "same_class": "one class"}
 _SCORES = [f"{pairs}_{what}" for pairs in _PAIRS for what in ("score", "variance")]
@@ -29,47 +29,50 @@ _ELSEWHERE = re.compile(rf"({'|'.join(_SCORES)})(_ft)?|.*(_many|_medium|_few)")
 _WINDOWS = 20  # windows of classes, where there are so many that running means are drawn
 
 
-def _has(*names: str) -> Callable[[Subject], bool]:
-    return lambda subject: any(name in subject.record for name in names)
+def _draw_recorded(
+    axes: Axes, subjects: Sequence[Subject], name: str, other: str, what: str, ticks: int
+) -> None:
+    """Draw a recorded scalar against the step, and dashed `other`, which is `what` of it.
 
-
-def _draw_recorded(axes: Axes, group: Group, name: str, variant: str = "", *, ticks: int = 5) -> None:
-    """Draw a recorded scalar against the step; of many records, running means over 2 % of them.
-
-    Of several seeds the mean is over the steps that all of them reach.
+    Of many records, running means over 2 % of them; of several seeds, the mean over the steps that all reach.
     """
-    found = [subject.record[name].dropna() for subject in group.subjects if name in subject.record]
-    if found:
-        smooth = [each.rolling(max(len(each) // 50, 1), center=True).mean().dropna() for each in found]
-        lines = pd.concat(smooth, axis=1).sort_index().interpolate("index", limit_area="inside").dropna()
-        draw_lines(axes, group, lines, variant, "--" if variant else "-")
+    for group in groups_of(subjects):
+        for key, ending, dash in ((name, "", "-"), (other, f", {what}", "--")):
+            found = [subject.record[key].dropna() for subject in group if key in subject.record]
+            if found:
+                smooth = [
+                    each.rolling(max(len(each) // 50, 1), center=True).mean().dropna() for each in found
+                ]
+                lines = pd.concat(smooth, axis=1).sort_index().interpolate("index", limit_area="inside")
+                draw_lines(axes, lines.dropna(), group[0].place, group[0].group + ending, dash)
     axes.set_xlabel("optimizer step")
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True))
 
 
-@figure(
-    "Curves of training",
-    lacks_unless("no record of its training", lambda subject: not subject.record.empty),
-)
+def _two_columns(names: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    made, axes_of = panels(-(-len(names) // 2), 1.4, columns=2)
+    for axes in axes_of[len(names) :]:
+        axes.remove()
+    return made, axes_of[: len(names)]
+
+
+@figure("Curves of training", lambda subject: not subject.record.empty, "no record of its training")
 def curves(subjects: Sequence[Subject]) -> Figure:
     """What was recorded over all classes against the step, a panel for each quantity with its optimum."""
     first = {"loss": 0, "lr": 1, "images_per_second": 2}
     found = {name for subject in subjects for name in subject.record if not _ELSEWHERE.fullmatch(name)}
     names = sorted({name.removesuffix("_optimum") for name in found}, key=lambda n: (first.get(n, 3), n))
-    made, axes_of = panels(-(-len(names) // 2), 1.4, columns=2)
-    for axes, name in zip(axes_of, names, strict=False):
-        for group in groups_of(subjects):
-            _draw_recorded(axes, group, name, ticks=2)
-            _draw_recorded(axes, group, f"{name}_optimum", "optimum", ticks=2)
+    made, axes_of = _two_columns(names)
+    for axes, name in zip(axes_of, names, strict=True):
+        _draw_recorded(axes, subjects, name, f"{name}_optimum", "optimum", ticks=2)
         axes.set_title(name.replace("_", " "))
-    for axes in axes_of[len(names) :]:
-        axes.remove()
     return made
 
 
 @figure(
     "Scores of positive and negative pairs in training",
-    lacks_unless("its record has no scores of pairs", _has(*_SCORES)),
+    lambda subject: any(name in subject.record for name in _SCORES),
+    "no record of scores",
 )
 def scores(subjects: Sequence[Subject]) -> Figure:
     """Mean and variance of the scores of pairs that enter the loss, before and after FT.
@@ -77,20 +80,15 @@ def scores(subjects: Sequence[Subject]) -> Figure:
     Feature transformation lowers positive scores to make them harder (Zhu et al. 2021, arXiv 2108.02982).
     """
     names = [name for name in _SCORES if any(name in subject.record for subject in subjects)]
-    made, axes_of = panels(-(-len(names) // 2), 1.6, columns=2)
-    for axes, name in zip(axes_of, names, strict=False):
-        for group in groups_of(subjects):
-            _draw_recorded(axes, group, name, ticks=2)
-            _draw_recorded(axes, group, f"{name}_ft", "after FT", ticks=2)
+    made, axes_of = _two_columns(names)
+    for axes, name in zip(axes_of, names, strict=True):
+        _draw_recorded(axes, subjects, name, f"{name}_ft", "after FT", ticks=2)
         pairs, _, what = name.rpartition("_")
         axes.set_title(f"{_PAIRS[pairs]}: {'mean' if what == 'score' else what}")
     return made
 
 
-@figure(
-    "P_sup in training and its optimum",
-    lacks_unless("its record has no P_sup", _has("p_sup")),
-)
+@figure("P_sup in training and its optimum", lambda subject: "p_sup" in subject.record, "no record of P_sup")
 def p_sup(subjects: Sequence[Subject]) -> Figure:
     """Mass of the softmax on all centers, mean over anchors, and its optimum.
 
@@ -99,9 +97,7 @@ def p_sup(subjects: Sequence[Subject]) -> Figure:
     shots = [shot for shot in _SHOTS if any(f"p_sup{shot}" in subject.record for subject in subjects)]
     made, axes_of = panels(len(shots), 1.4, sharex=True)
     for axes, shot in zip(axes_of, shots, strict=True):
-        for group in groups_of(subjects):
-            _draw_recorded(axes, group, f"p_sup{shot}")
-            _draw_recorded(axes, group, f"p_sup_optimum{shot}", "optimum")
+        _draw_recorded(axes, subjects, f"p_sup{shot}", f"p_sup_optimum{shot}", "optimum", ticks=5)
         axes.set(title=_SHOTS[shot], ylabel="probability", ylim=(-0.03, 1.03))
         axes.label_outer()
     return made
@@ -116,10 +112,8 @@ def _weights(subject: Subject) -> tuple[float, float, int] | None:
 
 @figure(
     "The extra loss that centers add",
-    lacks_unless(
-        "it has no centers beside samples in its softmax, or no counted classes",
-        lambda subject: _weights(subject) is not None and subject.counted,
-    ),
+    lambda subject: _weights(subject) is not None and subject.counted,
+    "no centers beside samples in its softmax",
     most=4,
 )
 def extra(subjects: Sequence[Subject]) -> Figure:
@@ -130,18 +124,17 @@ def extra(subjects: Sequence[Subject]) -> Figure:
     made, (axes,) = panels(1, 2.6)
     p, lowest = np.linspace(0.001, 0.999, 999), np.inf
     for group in groups_of(subjects):
-        weights, counts = _weights(group.subjects[0]), group.subjects[0].class_counts
+        weights, counts, order = _weights(group[0]), group[0].class_counts, group[0].frequent_first
         assert weights is not None  # a figure is drawn of what lacks nothing
         alpha, beta, queue = weights
-        order = most_frequent_first(counts)
         classes = {"most frequent": order[0], "median": order[len(order) // 2], "rarest": order[-1]}
         for (kind, c), dash in zip(classes.items(), ("-", "--", ":"), strict=True):
             positives = queue * float(counts[c]) / float(counts.sum())
             loss = -beta * np.log(p) - alpha * positives * np.log1p(-p)
             best = float(paco_optimum(torch.tensor(positives), alpha=alpha, beta=beta).p_sup)
-            label, lowest = f"{group.label}, {kind} class", min(lowest, float(loss.min()))
-            axes.plot(p, loss, dash, color=group.style["color"], label=label)
-            axes.plot(best, np.interp(best, p, loss), markersize=7, **group.style)
+            label, lowest = f"{group[0].group}, {kind} class", min(lowest, float(loss.min()))
+            axes.plot(p, loss, dash, color=look(group[0].place)["color"], label=label)
+            axes.plot(best, np.interp(best, p, loss), markersize=7, **look(group[0].place))
     axes.set(xlim=(0, 1), ylim=(lowest - 0.25, lowest + 6), ylabel="L_extra (nats)")  # infinite at both ends
     axes.set_xlabel("P, probability of all centers together")
     return made
@@ -149,10 +142,8 @@ def extra(subjects: Sequence[Subject]) -> Figure:
 
 @figure(
     "Gradients over the classes, the most frequent first",
-    lacks_unless(
-        "no record of its classes' gradients, or no counted classes",
-        lambda subject: subject.counted and subject.gradients,
-    ),
+    lambda subject: subject.counted and subject.gradients,
+    "no record of its classes' gradients",
 )
 def balance(subjects: Sequence[Subject]) -> Figure:
     """Norms of the loss's gradient by pooled features (centers: their weights), means over the training.
@@ -168,9 +159,9 @@ def balance(subjects: Sequence[Subject]) -> Figure:
             x, y = range(1, len(share) + 1), np.array(share) / np.mean(share)
             axes.plot(x, y, color=FAINT, linestyle=":", label="share of the images")
         for group in groups_of(subjects):
-            lines = [_by_rank(s, s.gradients[key]) for s in group.subjects if key in s.gradients]
+            lines = [_by_rank(s, s.gradients[key]) for s in group if key in s.gradients]
             if lines:
-                draw_lines(axes, group, pd.concat(lines, axis=1))
+                draw_lines(axes, pd.concat(lines, axis=1), group[0].place, group[0].group)
         axes.set_yscale("log", nonpositive="mask")
         axes.set(title=GRADIENTS[key], ylabel="relative to mean")
         plain_log(axes.yaxis)
@@ -181,6 +172,6 @@ def balance(subjects: Sequence[Subject]) -> Figure:
 def _by_rank(subject: Subject, values: Array) -> pd.Series:
     """Return relative values by rank; of many classes, running means of those that have a value."""
     mean = np.nanmean(values) or np.nan  # gradients of 0, of a single step say, have no share
-    values = (values / mean)[most_frequent_first(subject.class_counts)]
+    values = (values / mean)[subject.frequent_first]
     ranked = pd.Series(values, index=np.arange(1, len(values) + 1, dtype=float))
     return ranked.rolling(max(len(values) // _WINDOWS, 1), min_periods=1, center=True).mean()
