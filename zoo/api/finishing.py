@@ -73,7 +73,7 @@ def finish(
     if half and centers is not None:
         centers = round_centers_to_half(centers)
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
-    probe_run = ProbeRun(recipe.backbone.arch, recipe.data, state, resume=True)
+    probe_run = ProbeRun(recipe.data, state, resume=True)
     entries = [
         measure(protocol, data, test_set, centers, probe_run)
         for protocol in recipe.evaluation

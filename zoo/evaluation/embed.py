@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.any_data import Data, open_images
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.errors import ZooError, did_you_mean
 from zoo.evaluation.encode import encode_images, open_encoder
 from zoo.files import check_writable, write_atomic, writing
 from zoo.release import Preprocess, Release
@@ -31,8 +31,7 @@ class Embedding(NamedTuple):
         labels: class of each image `[N]`, int64; None where there are no classes.
         class_names: in the order of the labels; empty where there are none.
         left_out: name and error of each image that could not be read.
-        about: plain values that say what encoded them: encoder, the SHA-256 of its weights, data, split,
-            preprocess.
+        about: plain values: encoder, the SHA-256 of its weights, data, split, preprocess.
     """
 
     features: Tensor
@@ -66,33 +65,22 @@ def embed(
         workers: processes that decode images; those of the release's recipe when None.
         max_bad_images: so many unreadable images are left out, with a warning that names them.
 
-    Returns:
-        Features, names, labels, class names; see `Embedding`.
-
     Raises:
         ZooError: for a model that ends in a classifier, missing data, more unreadable images than the limit,
-            or a file that cannot be written; the latter, as far as can be told, before anything is encoded.
+            or a file that cannot be written.
     """
-    if out is not None:
+    if out is not None:  # before anything is encoded
         _check_file(Path(out))
-    if data is None:
-        raise DataError("data: found nothing, expected a folder of images, a spec, or images in Python")
     images, opened = open_images(data, split)
     encoder = open_encoder(release_or_model, preprocess, device=device, workers=workers)
-    features, places, left_out = encode_images(
-        images, encoder, doing="embedding", max_bad_images=max_bad_images
-    )
+    features, places, left_out = encode_images(images, encoder, "embedding", max_bad_images)
     about: dict[str, Any] = {"encoder": encoder.name, "preprocess": asdict(encoder.preprocess)}
     if encoder.release is not None:
         about["weights_sha256"] = encoder.release.config["zoo"]["weights_sha256"]
-    embedding = Embedding(
-        features,
-        tuple(map(images.name_of, places)),
-        torch.from_numpy(images.labels[places]) if images.class_names else None,
-        images.class_names,
-        left_out,
-        {**about, "data": images.settings["name"], "split": opened},
-    )
+    about |= {"data": images.settings["name"], "split": opened}
+    names, classes = tuple(map(images.name_of, places)), images.class_names
+    labels = torch.from_numpy(images.labels[places]) if classes else None
+    embedding = Embedding(features, names, labels, classes, left_out, about)
     if out is not None:
         write_embedding(embedding, Path(out))
     return embedding
@@ -111,12 +99,12 @@ def _check_file(file: Path) -> None:
 def write_embedding(found: Embedding, file: Path) -> None:
     """Write an embedding under a temporary name and rename it, in the format that the file's ending says.
 
-    - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about` is a
-      text, JSON. Nothing is pickled.
+    - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about`, JSON.
+      Nothing is pickled.
     - `.parquet`: a row an image, columns `file`, `label` (the class's name) and `feature`, a list of D
-      float32. The schema's metadata have `about`.
+      float32; `about` is in the schema's metadata.
 
-    Bytes of a name that are no UTF-8 are written as backslash, x and two digits.
+    Bytes of a name that are no UTF-8 become backslash, x and two digits.
 
     Raises:
         ZooError: if it cannot be written.

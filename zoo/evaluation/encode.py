@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from timm.data import resolve_data_config
 from torch import Tensor, nn
 
-from zoo import hub
+from zoo import backbones, hub
 from zoo.config import parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
 from zoo.data.cache import cannot_be_read
 from zoo.data.dataset import Split
 from zoo.errors import DataError, ZooError, ZooWarning
-from zoo.evaluation.models import check_encoder, preprocess_of, unwrapped
 from zoo.modules import evaluating
 from zoo.recipe import Recipe
 from zoo.release import Preprocess, Release
+from zoo.release.schema import Input
 from zoo.training import pick_device
 from zoo.training.precision import float32_products
 from zoo.training.progress import show_images
 
 CPU = torch.device("cpu")
+_IMAGENET_CLASSES = {1000, 21841, 21843}  # no projection has as many outputs by chance
+_IMAGENET = {"input_size": (3, 224, 224)}  # the rest is timm's default: bicubic, 0.875, ImageNet's mean, std
 
 
 class Features(NamedTuple):
@@ -49,8 +52,8 @@ def extract(
 ) -> Features:
     """Encode `batches` with `model` in evaluation mode and without gradients.
 
-    The model is moved to `device`, computes in the type of its own parameters whatever autocast surrounds
-    the call, and keeps the mode of each of its modules.
+    The model is moved to `device`, computes in the type of its own parameters, under autocast too, and keeps
+    the mode of each of its modules.
 
     Args:
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
@@ -65,8 +68,7 @@ def extract(
     model.to(device)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     parts: list[Features] = []
-    # no_grad, not inference_mode: the features may enter a differentiable loss later. TensorFloat-32 is off:
-    # a GPU's convolutions would round otherwise than a CPU's.
+    # no_grad, not inference_mode: the features may enter a differentiable loss later
     autocast = torch.autocast(device.type, enabled=False)
     with evaluating(model), torch.no_grad(), autocast, float32_products():
         for number, batch in enumerate(batches):
@@ -130,8 +132,7 @@ class Encoder:
         self, dataset: ImageDataset, split: Split = "test", errors: dict[int, str] | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images `[B, 3, S, S]` and labels `[B]`; arguments and errors are those of `eval_images`."""
-        # On a CPU the activations of 64 images stay near its caches: from 32 pixels on 1.2 to 1.5 times as
-        # fast as 256 at once (ResNets, one core).
+        # the activations of 64 images stay near a CPU's caches: 1.2 to 1.5 times as fast (ResNets, one core)
         small = self.device.type == "cpu" and self.preprocess.input_size >= 32
         return eval_images(
             dataset,
@@ -162,14 +163,9 @@ def open_encoder(
     workers: int | None = None,
     classifies: bool = False,
 ) -> Encoder:
-    """Return the encoder of a release, or a model as one.
+    """Return the encoder of a release, or a model as one; arguments are those of `zoo.evaluate`.
 
-    Args:
-        given: a release, its name or folder, or a model.
-        preprocess: of a model alone.
-        device: "auto", "cpu" or "cuda".
-        workers: processes that decode images; those of the release's recipe when None.
-        classifies: whether a model may end in a classifier, which is else an error.
+    A model may end in a classifier only where it `classifies`.
 
     Raises:
         ZooError: for a device or number of workers that cannot be, a name that means nothing, a model that is
@@ -193,15 +189,9 @@ def open_encoder(
 
 
 def encode_images(
-    dataset: ImageDataset, encoder: Encoder, *, doing: str, max_bad_images: int = 0
+    dataset: ImageDataset, encoder: Encoder, doing: str, max_bad_images: int = 0
 ) -> tuple[Tensor, list[int], dict[str, str]]:
-    """Encode all images, showing progress; leave unreadable ones out, up to a limit, with a warning.
-
-    Args:
-        dataset: the images.
-        encoder: what encodes them.
-        doing: what is done with the images, for the progress.
-        max_bad_images: the limit.
+    """Encode all images, saying what is done; leave unreadable ones out, up to a limit, with a warning.
 
     Returns:
         Features `[N, D]`; the images' places in the data set, ascending; name and error of each image that
@@ -235,3 +225,61 @@ def check_number(name: str, value: object, least: int) -> None:
     """Raise `ZooError` naming an argument that is no whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ZooError(f"{name}: found {value!r}, expected {least} or more")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model inside of what `torch.compile`, `DataParallel` and `DistributedDataParallel` made."""
+    while hasattr(model, "_orig_mod") or isinstance(
+        model, nn.DataParallel | nn.parallel.DistributedDataParallel
+    ):
+        inner: Any = model
+        model = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
+    return model
+
+
+def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
+    """Return how images become the input of `model`: as given, else as its `pretrained_cfg` says.
+
+    A model without one gets timm's default, ImageNet's, with a warning.
+
+    Raises:
+        ZooError: for what is no `Preprocess`, naming the field.
+    """
+    where, plain = "preprocess", asdict(given) if isinstance(given, Preprocess) else given
+    if plain is None:
+        known, where = getattr(model, "pretrained_cfg", None), "model: pretrained_cfg"
+        try:
+            plain = resolve_data_config(pretrained_cfg=known or _IMAGENET)
+            size = backbones.size_built_for(model) or plain["input_size"][-1]
+        except (TypeError, AttributeError, KeyError, IndexError) as error:  # made by hand
+            raise ZooError(f"{where}: none of timm's ({error}); give preprocess=") from None
+        plain = {key: plain[key] for key in Input.model_fields if key in plain} | {"input_size": size}
+        if not known:
+            told = f'model: {type(model).__name__} has no "pretrained_cfg", so its images are made as'
+            warnings.warn(f"{told} ImageNet's, {plain}; else give preprocess=", ZooWarning, stacklevel=4)
+    if isinstance(plain, Mapping):
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+    fields = parse(Input, plain, where, ZooError)
+    mean, std = tuple(fields.mean), tuple(fields.std)
+    return Preprocess(fields.input_size, fields.crop_pct, fields.interpolation, mean, std)
+
+
+def check_encoder(model: nn.Module, size: int) -> None:
+    """Raise `ZooError` for a model of other images than `[B, 3, size, size]`, or with a classifier.
+
+    That is timm's anywhere in it, or a last linear layer with as many outputs as ImageNet has classes.
+    """
+    output = backbones.check_input(model, size)
+    width = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
+    advice, modules = "", list(model.named_modules())
+    for path, module in modules:
+        timms: Any = module if hasattr(module, "reset_classifier") else None
+        if timms is None or timms.num_classes != width or isinstance(timms.get_classifier(), nn.Identity):
+            continue
+        inside = f"model.get_submodule({path!r})." if path else ""
+        advice = f"build it with num_classes=0, or call {inside}reset_classifier(0)"
+    last, layer = modules[-1]
+    if isinstance(layer, nn.Linear) and width == layer.out_features and width in _IMAGENET_CLASSES:
+        advice = advice or f'put torch.nn.Identity() in the place of its last layer "{last}"'
+    if advice:
+        raise ZooError(f"model: found a classifier with {width} outputs, expected an encoder: {advice}")

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from zoo import backbones
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, as_data, resolve, whole
@@ -47,36 +46,32 @@ def evaluate(
 
     Args:
         release_or_model: a release, its name or folder; `timm:ARCH.TAG` for timm's own weights without their
-            classifier; or a headless model, timm's or any other, images `[B, 3, S, S]` to features `[B, D]`,
-            for "classifier" one that ends in a classifier, `[B, C]` scores of the data's classes in their
-            order. What `torch.compile` or `DataParallel` made of one will do.
-        protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
-            for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
-            that are compared with papers, "linear_full", the published linear evaluation, and
-            "semi_supervised", fine-tuning on few labels.
+            classifier; or a headless model, images `[B, 3, S, S]` to features `[B, D]`, for "classifier" one
+            that makes scores `[B, C]` of the data's classes. It may be compiled or a `DataParallel`.
+        protocol: on features that are computed once, "linear", "knn", "few_shot", "retrieval" or "classifier"
+            (the learned centers); trained on augmented images, for figures that are compared with papers,
+            "linear_full", the published linear evaluation, or "semi_supervised".
         data: the release's own when None; else any, see `zoo.data.any_data.Data`. Of other data in one part
             "classifier", and "retrieval" among the test images, measure all images; protocols that train
             hold a fifth out. "classifier" does without some of the release's classes, told by their names.
         preprocess: of a model alone, how its images are made: a `zoo.release.Preprocess`, or a mapping with
-            its fields. When None, as the model's `pretrained_cfg` says, at the size that it was built for; a
-            model without one gets ImageNet's, with a warning.
+            its fields. When None, as its `pretrained_cfg` says; without one ImageNet's, with a warning.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
-        save: record the entry in the release's metrics.json and card, if it is a folder of yours;
-            a shipped or downloaded release stays as it is.
-        out: folder for the state of linear_full's or semi_supervised's training. When None, one that is named
-            by all that decides the result, in `run` of a release's folder of yours, else in `runs/NAME`.
+        save: record the entry in the release's metrics.json and card, if it is a folder of yours.
+        out: folder for the state of a training. When None, one that is named by all that decides the result,
+            in `run` of a release's folder of yours, else in `runs/NAME`.
         resume: go on with that training from its last checkpoint, or begin if there is none.
         **settings: of the protocol, e.g. `k=200`. On a release's own data those that are not given are the
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
 
     Returns:
-        The entry of metrics.json: protocol, data, split, metrics (percentages), of these the one that tables
-        show first as `metric`, its name, and `value`; settings, seed (None where nothing is drawn), date; for
-        a model also the `preprocess` that was used. Test labels enter metrics and value, and nothing else.
+        The entry of metrics.json: protocol, data, split, metrics (percentages), of these the first as
+        `metric`, its name, and `value`; settings, seed (None where nothing is drawn), date; of a model also
+        `preprocess`. Test labels enter metrics and value, and nothing else.
 
     Raises:
-        Interrupted: when a training is stopped by SIGINT or SIGTERM, after saving its state.
+        Interrupted: when a training is stopped by a signal, after saving its state.
         ZooError: for an unknown protocol or setting, missing data, a release without centers, a model that
             ends in a classifier, or for "classifier" one that does not.
     """
@@ -85,9 +80,8 @@ def evaluate(
         what = "resume" if resume else "out"
         raise ZooError(f'{what}: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
     classifies = protocol == "classifier"
-    encoder = open_encoder(
-        release_or_model, preprocess, device=device, workers=workers, classifies=classifies
-    )
+    given = release_or_model
+    encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=classifies)
     release = encoder.release
     centers = release.require_centers() if release is not None and classifies else None
 
@@ -102,26 +96,17 @@ def evaluate(
     # what a model with a classifier was trained on is not known: the data's training images do not tell
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
-
     if release is not None and classifies:
         if chosen.tau is not None and prior_in_loss(release.recipe):
             _warn(f"classifier: the log prior was in {release.name}'s loss; tau takes it off again")
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
-    elif classifies:
-        output = backbones.check_input(encoder.model, encoder.preprocess.input_size)
-        if (found := [*getattr(output, "shape", ())][1:]) != [test_set.num_classes]:
-            raise ZooError(
-                f"classifier: found a model with {found} outputs, expected [{test_set.num_classes}], the "
-                'data\'s classes; an encoder without a classifier is for "linear" or "knn"'
-            )
 
     writable = release is not None and release.writable
-    folder = RUNS / encoder.name.replace(":", "_")
-    arch = backbones.name_of(encoder.model)
-    if release is not None:
-        folder, arch = release.path / "run" if writable else folder, str(release.config["architecture"])
-    run = ProbeRun(arch, config, folder if out is None else Path(out), exact=out is not None, resume=resume)
+    folder = RUNS / encoder.name.replace(":", "_") if out is None else Path(out)
+    if release is not None and writable and out is None:
+        folder = release.path / "run"
+    run = ProbeRun(config, folder, exact=out is not None, resume=resume)
     probe_data = ProbeData(encoder, train_set, test_set)
     entry = measure(chosen, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
     if release is None:  # whose own config.json would say it
@@ -168,18 +153,19 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     As many classes of altogether other names are taken in their order for those of timm's own weights.
     """
     ours, theirs = dataset.class_names, release.class_names
+    if ours == theirs:
+        return dataset
     if release.is_plain and len(ours) == len(theirs) and not {*ours} & {*theirs}:
         _warn(
             f'classifier: classes are taken in their order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
         )
         return dataset.renamed(theirs)
     unknown = [name for name in ours if name not in {*theirs}]
-    if ours != theirs and (unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours)):
+    if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
         raise DataError(
             f"data: found {len(ours)} classes ({few(ours)}), expected the {len(theirs)} of {release.name}'s "
             f"centers ({few(theirs)}) or some of them, each once"
             + (f', of which "{unknown[0]}" is none' if unknown else "")
-            + ('; "zoo convert --labels" names them' if "converted" in release.recipe else "")
         )
     return dataset.with_classes(theirs)
 
@@ -188,8 +174,7 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
     """Open a split of the data that a release was trained on: the images that it lists, in their order.
 
     Raises:
-        DataError: see `open_dataset`; for a copy that lacks some of the listed images, or whose classes have
-            other names.
+        DataError: also for a copy that lacks some of these, or whose classes have other names.
     """
     if not release.images:
         return open_dataset(config, split, root)
@@ -207,8 +192,7 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
 def own_data(release: Release, data: Data = None) -> Given:
     """Return the data that a release was trained on, with the true labels, or what is given in their place.
 
-    A folder is that of the release's own data if these lie in it. Of a folder of photos, whose layout is that
-    of any other, the images' names tell.
+    A folder is that of the own data if they lie in it; one of photos, which all look alike, by their names.
 
     Raises:
         DataError: see `resolve`; where a converted release, which names no data, is given none.

@@ -65,10 +65,9 @@ def fit_linear(
     Every image is held out once, with its fold, and the strength with the lowest cross-entropy of held-out
     images wins; with that, all images are fitted. Test data is no argument, so nothing can be selected on it.
 
-    The figure is the same on any processor: cross-entropy is continuous, where counts of right images tie
-    and flip with the last bit; and the fit is in float64, which reaches the one minimum that there is.
-    Features are standardised by the statistics of the rows that are fitted. The only image of a class is
-    always fitted and never held out. A class without images is never predicted.
+    The figure is the same on any processor: cross-entropy is continuous, where counts of right images flip
+    with the last bit; and in float64 the fit reaches its one minimum. Features are standardised by the rows
+    that are fitted. The only image of a class is never held out; a class without images is never predicted.
 
     Args:
         features: `[N, D]`.
@@ -115,8 +114,8 @@ def _cross_validate(
     fold = torch.where(counts[y] > 1, (rank + y) % folds, -1)
     if int(fold.max()) < 0:
         raise DataError(
-            f"linear probe: each of the {len(counts)} classes has a single training image, so none can"
-            f" validate the {len(grid)} strengths; expected an l2_grid of one value"
+            f"linear probe: each of the {len(counts)} classes has a single training image, so none can "
+            "validate; expected an l2_grid of one value"
         )
     entropy = torch.zeros(len(grid), len(y), dtype=torch.float64)
     for held in (fold == number for number in range(folds)):

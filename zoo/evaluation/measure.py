@@ -6,7 +6,6 @@ A protocol answers without knowing the test labels; they reach nothing but the s
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,7 @@ from zoo.data import ImageDataset
 from zoo.data.config import data_words
 from zoo.data.image_ids import shared_images
 from zoo.data.labels import require_same_classes
-from zoo.errors import ReleaseError, ZooError, ZooWarning
+from zoo.errors import ZooError, ZooWarning
 from zoo.evaluation.encode import Encoder, Features
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
 from zoo.evaluation.linear import fit_linear
@@ -94,36 +93,43 @@ def measure(
         test_set: the test images of `data`, with their labels.
         centers: the learned centers, for `classifier`; None for a model that ends in a classifier.
         run: where `linear_full` and `semi_supervised` keep their state.
-        learned_elsewhere: the centers were learned on other images than the training set here: then a class
-            has many or few images by the centers' own counts, where these are known.
+        learned_elsewhere: than on the training set here: a class then has many or few images by the centers'
+            own counts, where these are known.
 
     Raises:
         Interrupted: when a training is stopped by a signal, with its state saved.
-        ReleaseError: for `tau` without the counts that the prior is made of.
     """
-    trains = isinstance(protocol, LinearFullProtocol | SemiSupervisedProtocol)  # shows its own progress
-    doing = f"measuring: {protocol.protocol}, {len(test_set):,} test images"
-    with (
-        interruptible(lambda: "what was trained so far is kept") if trains else nullcontext(),
-        nullcontext() if trains else show_status(doing),
-    ):
+    if isinstance(protocol, LinearFullProtocol | SemiSupervisedProtocol):  # these show their own progress
+        context: Any = interruptible(lambda: "what was trained so far is kept")
+    else:
+        context = show_status(f"measuring: {protocol.protocol}, {len(test_set):,} test images")
+    with context:
         answer, chosen = run_protocol(protocol, data, centers, run)
-    trained_on = data.train_set.describe() if len(data.train_set) else None
+    trained_on, tested_on = data.train_set.describe() if len(data.train_set) else None, test_set.describe()
     counts = None if trained_on is None else torch.as_tensor(data.train_set.class_counts)
-    counts_known = centers is not None and bool((centers.class_counts >= 0).all())
-    other_images = isinstance(protocol, ClassifierProtocol) and (learned_elsewhere or trained_on is None)
-    if centers is not None and counts_known and other_images:
+    elsewhere = isinstance(protocol, ClassifierProtocol) and (learned_elsewhere or trained_on is None)
+    if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
-    labels = torch.from_numpy(test_set.labels.copy())
-    metrics = _score(protocol, answer, data, labels, counts, test_set.class_names)
-    tested_on = test_set.describe()
+    labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
     beside = {}
     if shared := shared_images(data.train_set, test_set):
+        beside["shared_images"] = shared
         told = "test images are training images too: what is measured on them says nothing of new images"
         warnings.warn(f"{shared} of {len(labels)} {told}", ZooWarning, stacklevel=2)
-        beside["shared_images"] = shared
-    if (classes := len({*labels.tolist()})) < test_set.num_classes:
+    if (classes := len({*labels.tolist()})) < len(names):
         beside["classes_measured"] = classes
+    if isinstance(protocol, RetrievalProtocol):
+        bank, of = data.train if protocol.gallery == "train" else (None, None)
+        bank = None if bank is None else _to_device(data, bank)
+        ranks = retrieval_metrics(answer, labels, bank, of, num_classes=len(names), k=protocol.k)
+        metrics: dict[str, Any] = {**ranks, "test_images": len(labels)}
+    elif isinstance(protocol, FewShotProtocol):
+        metrics = draws_metrics(answer, labels, names, probable=protocol.classifier == "linear")
+    elif isinstance(protocol, KNNProtocol):
+        metrics = classification_metrics(answer, labels, counts, names)
+    else:
+        metrics = classification_metrics(answer.argmax(dim=1), labels, counts, names)
+        metrics["calibration_error"] = calibration_error(answer, labels)
     return {
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
@@ -145,7 +151,7 @@ def run_protocol(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Return a protocol's answer, and what it found on the way. Has no access to test labels.
 
-    The answer is predicted classes `[N]`, logits `[N, C]`, scores of several draws `[draws, N, C]`, or of
+    The answer is logits `[N, C]`; of kNN classes `[N]`, of few-shot scores of each draw `[draws, N, C]`, of
     retrieval the features that are compared `[N, D]`.
     """
     if isinstance(protocol, LinearFullProtocol | SemiSupervisedProtocol):
@@ -175,28 +181,23 @@ def run_protocol(
         return probe.logits(data.test), {"l2": probe.l2}
     draws, names = [], data.train_set.class_names
     for rows in few_shot_rows(labels, names, shots=protocol.shots, draws=protocol.draws, seed=protocol.seed):
+        x, y = features[rows], labels[rows]
         if protocol.classifier == "mean":
-            scores = class_mean_scores(features[rows], labels[rows], data.test, num_classes=classes)
+            draws.append(class_mean_scores(x, y, data.test, num_classes=classes))
         else:
-            scores = fit_linear(features[rows], labels[rows], classes, l2_grid=[protocol.l2]).logits(
-                data.test
-            )
-        draws.append(scores)
+            draws.append(fit_linear(x, y, classes, l2_grid=[protocol.l2]).logits(data.test))
     return torch.stack(draws), {}
 
 
 def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Tensor:
     """Return the logits `[N, C]` of the learned centers, or of a model that ends in a classifier."""
     if tau is not None and (centers is None or (centers.class_counts < 0).any()):
-        raise ReleaseError(
-            'protocol "classifier", tau: found no training images of each class, which make the prior'
-        )
-    check_features(data.test, "features")
+        raise ZooError("classifier: tau: found no training images of each class, which make the prior")
+    width = data.train_set.num_classes if centers is None else centers.weight.shape[1]
+    check_features(data.test, "classifier: " + ("features" if centers else "scores"), dim=width)
     if centers is None:
         return data.test
-    if tau is not None:
-        centers = without_prior(centers, tau)
-    return centers.logits(data.test)
+    return (centers if tau is None else without_prior(centers, tau)).logits(data.test)
 
 
 def without_prior(centers: Centers, tau: float) -> Centers:
@@ -205,29 +206,6 @@ def without_prior(centers: Centers, tau: float) -> Centers:
     bias = post_hoc_adjusted(centers.bias, counts, tau=tau)
     weight, bias = mask_classes(centers.weight, bias, counts == 0)
     return centers._replace(weight=weight, bias=bias)
-
-
-def _score(
-    protocol: Protocol,
-    answer: Tensor,
-    data: ProbeData,
-    labels: Tensor,
-    counts: Tensor | None,
-    class_names: tuple[str, ...],
-) -> dict[str, Any]:
-    """Return the metrics of an answer, plain and JSON-able."""
-    if isinstance(protocol, RetrievalProtocol):
-        features, others = data.train if protocol.gallery == "train" else (None, None)
-        gallery = None if features is None else _to_device(data, features)
-        classes = len(class_names)
-        found = retrieval_metrics(answer, labels, gallery, others, num_classes=classes, k=protocol.k)
-        return {**found, "test_images": len(labels)}
-    if isinstance(protocol, FewShotProtocol):
-        return draws_metrics(answer, labels, class_names, probable=protocol.classifier == "linear")
-    if answer.ndim == 1:
-        return classification_metrics(answer, labels, counts, class_names)
-    metrics = classification_metrics(answer.argmax(dim=1), labels, counts, class_names)
-    return {**metrics, "calibration_error": calibration_error(answer, labels)}
 
 
 def _to_device(data: ProbeData, features: Tensor) -> Tensor:

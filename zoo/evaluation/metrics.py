@@ -32,8 +32,8 @@ def classification_metrics(
 
     Returns:
         `accuracy`; `balanced_accuracy`, the mean recall of the classes in the test set; `per_class`, C
-        accuracies, None for a class that is not in the test set; `many`, `medium`, `few`, None for a
-        group without a class in the test set and without `train_counts`; `test_images`, N.
+        accuracies; `many`, `medium`, `few`; None for what no test image is of, or without `train_counts`;
+        `test_images`, N.
 
     Raises:
         DataError: for an empty test set, or classes outside `[0, C)`.
@@ -49,10 +49,9 @@ def classification_metrics(
     present = total > 0
     recall = 100.0 * correct.double() / total.clamp(min=1)
     groups: dict[str, float | None] = dict.fromkeys(("many", "medium", "few"))
-    if train_counts is not None:
-        for name, members in frequency_groups(train_counts.cpu()).items():
-            chosen = recall[members & present]
-            groups[name] = float(chosen.mean()) if len(chosen) else None
+    for name, members in {} if train_counts is None else frequency_groups(train_counts.cpu()).items():
+        if (members & present).any():
+            groups[name] = float(recall[members & present].mean())
     return {
         "accuracy": 100.0 * int(correct.sum()) / len(labels),
         "balanced_accuracy": float(recall[present].mean()),
@@ -83,13 +82,8 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
 def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:
     """Return the mean of values and half the width of its interval, t((1 + level) / 2, n - 1) s / sqrt(n).
 
-    Args:
-        values: n of them, of seeds or draws; s is their sample standard deviation.
-        level: of the interval (Student's t).
-
-    Returns:
-        The mean, and None for the interval where the values say nothing of it: of a single one, or of the
-        same one every time.
+    s is the sample standard deviation of the n values (Student's t). The interval is None of a single value,
+    or of the same one every time.
     """
     count = len(values)
     mean = math.fsum(values) / count
@@ -115,17 +109,15 @@ def draws_metrics(
     each = [classification_metrics(scores.argmax(dim=1), labels, None, class_names) for scores in draws]
     accuracies = [metrics["accuracy"] for metrics in each]
     accuracy, half_width = mean_interval(accuracies)
-    result: dict[str, Any] = {
+    result = {
         "accuracy": accuracy,
         "balanced_accuracy": mean_interval([metrics["balanced_accuracy"] for metrics in each])[0],
         "accuracy_interval": half_width,
         "accuracy_of_draws": accuracies,
         "test_images": len(labels),
     }
-    if probable:
-        errors = [calibration_error(scores, labels) for scores in draws]
-        result["calibration_error"] = mean_interval(errors)[0]
-    return result
+    errors = [calibration_error(scores, labels) for scores in draws if probable]
+    return {**result, "calibration_error": mean_interval(errors)[0]} if errors else result
 
 
 def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:

@@ -43,17 +43,15 @@ def predict(
 
     Args:
         release: a release with centers, its name or folder.
-        data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders,
-            of which every image at any depth is taken. Files are read in batches.
+        data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders.
         top: how many classes of each image; all where there are fewer.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
         max_bad_images: so many unreadable images are left out, with a warning that names them.
 
     Returns:
-        For each image, in order, its classes and their probabilities: the softmax of the classifier's logits,
-        as `Release.nearest_classes` gives it. No class prior is added; `prior_words` tells whether that of
-        the training set is in the centers.
+        For each image, in order, its classes and their probabilities: the softmax of the classifier's logits.
+        No class prior is added; `prior_words` tells whether that of the training set is in the centers.
 
     Raises:
         ZooError: for a release without centers, a file that is not there, more unreadable images than the
@@ -69,10 +67,9 @@ def predict(
     dataset, _ = open_images([data] if is_image or isinstance(data, Image.Image) else data)
     folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
     encoder = open_encoder(opened, device=device, workers=workers)
-    features, places, _ = encode_images(dataset, encoder, doing="classifying", max_bad_images=max_bad_images)
+    features, places, _ = encode_images(dataset, encoder, "classifying", max_bad_images)
     check_features(features, "features", dim=centers.weight.shape[1])
-    predictions = list[Prediction]()
-    images = iter(places)
+    predictions, images = list[Prediction](), iter(places)
     for rows in torch.split(features, 1 << 14):  # scores of all classes at a time
         probability, index = centers.nearest(rows, top)
         for shares, classes in zip(probability.tolist(), index.tolist(), strict=True):
@@ -82,36 +79,28 @@ def predict(
 
 
 def prior_in_loss(recipe: Mapping[str, Any]) -> bool | None:
-    """Return whether the loss that centers were trained with has the class prior; None: not known.
+    """Return whether the loss of a release's recipe has the class prior; None: not known.
 
     With it (PaCo's rebalance, Balanced Softmax, ...) the centers are without the prior as they are; plain
     cross-entropy leaves the training set's prior in them.
-
-    Args:
-        recipe: of a release, as plain values.
     """
     objective = recipe.get("objective")
-    if not isinstance(objective, Mapping) or isinstance(recipe.get("method"), Mapping):  # of several losses
+    if not isinstance(objective, Mapping) or recipe.get("method") is not None:  # of several losses
         return None
     name, loss = objective.get("name"), objective.get("loss")
     if name in ("paco", "gpaco"):
-        rebalance = objective.get("rebalance")
-        return None if rebalance is None else bool(rebalance)
-    if name == "bcl" and objective.get("head") != "cosine":
-        return True
-    if name != "classify":
-        return None
-    settings = loss if isinstance(loss, Mapping) else {"name": loss}
-    if settings.get("name") == "logit_adjustment":
-        return tau != 0 if is_number(tau := settings.get("tau")) else None
-    return {"cross_entropy": False, "balanced_softmax": True}.get(str(settings.get("name")))
+        return objective.get("rebalance")
+    if name == "bcl":
+        return objective.get("head") != "cosine" or None
+    if isinstance(loss, Mapping):  # with settings of its own
+        adjusted = loss.get("name") == "logit_adjustment" and is_number(loss.get("tau"))
+        return loss["tau"] != 0 if adjusted else None
+    return {"cross_entropy": False, "balanced_softmax": True}.get(str(loss)) if name == "classify" else None
 
 
 def prior_words(release: Release) -> str:
     """Say what the probabilities of a release mean: whether its training set's class prior is in them."""
-    words = {
-        True: "without the class prior that was in the loss",
-        False: "with the training set's class prior, which they learned from it",
-        None: "whether the training set's class prior is in it is not known",
-    }
-    return f"probability: softmax of the centers' logits, {words[prior_in_loss(release.recipe)]}"
+    words = "whether the training set's class prior is in it is not known"
+    if (known := prior_in_loss(release.recipe)) is not None:
+        words = "without the class prior" if known else "with the training set's class prior"
+    return f"probability: softmax of the centers' logits, {words}"

@@ -1,7 +1,6 @@
 """Published protocols that train on images: linear evaluation, and fine-tuning on few labels.
 
-Both train the objective `classify` on a copy of the encoder by the one training loop, so they keep a state,
-can be stopped, and go on.
+Both train the objective `classify` on a copy of the encoder by the one training loop, and can be resumed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zoo.backbones import feature_dim
+from zoo.backbones import feature_dim, name_of
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig
 from zoo.data.config import Subset
@@ -39,14 +38,12 @@ class ProbeRun(NamedTuple):
     """Where a training of `linear_full` or `semi_supervised` keeps its state.
 
     Attributes:
-        arch: of the encoder, for the run's record.
-        data: what the data sets were opened from, likewise.
+        data: what the data sets were opened from, for the run's record.
         folder: the run gets a folder in it that is named by everything that decides its result.
         exact: make `folder` itself the run's.
         resume: go on from the last checkpoint there, or begin if there is none.
     """
 
-    arch: str
     data: DataConfig
     folder: Path
     exact: bool = False
@@ -56,17 +53,14 @@ class ProbeRun(NamedTuple):
 def train_classifier(
     protocol: TrainedProtocol, data: ProbeData, run: ProbeRun
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Train a linear layer on a copy of the encoder, frozen or with it, and classify the test images.
+    """Train a linear layer on a copy of the encoder, frozen or with it; return logits of the test images.
 
-    The encoder itself is left alone: neither its weights nor their memory format change.
-
-    Returns:
-        Logits of the test images `[N, C]`; and the backend of the views, and how many images few labels are.
+    Beside these `[N, C]` the backend of the views, and how many images few labels are. The encoder is left
+    alone: neither its weights nor their memory format change.
 
     Raises:
         Interrupted: on SIGINT or SIGTERM, with the state saved.
-        ZooError: for an encoder without `num_features`, data that cannot be read, or a folder with another
-            run in it.
+        ZooError: for an encoder without `num_features`, unreadable data, or a folder with another run in it.
     """
     dim = data.test.shape[1]  # first: an unreadable test image shows before hours of training
     encoder, device = copy.deepcopy(data.encoder.model), data.encoder.device
@@ -108,20 +102,20 @@ def choose_backend(train_set: ImageDataset) -> Literal["tensor", "torchvision"]:
 
     The two backends draw other numbers, so the bound is the same on every machine.
     """
-    count = len(train_set)
-    for indices in ({i * count // 32 for i in range(32)}, range(count)):  # most data differ at once
-        sizes: set[tuple[int, int]] = set()
-        for index in indices:
-            with suppress(DataError):  # the loader reports it
-                sizes.add(train_set.size_of(index))
-        if len(sizes) != 1 or 3 * count * math.prod(sizes.pop()) >= 4 << 30:
-            return "torchvision"
-    return "tensor"
+    first: tuple[int, int] | None = None
+    for index in range(len(train_set)):
+        with suppress(DataError):  # the loader reports it
+            size = train_set.size_of(index)
+            first = first or size
+            if size != first:
+                return "torchvision"
+    return "tensor" if first and 3 * len(train_set) * math.prod(first) < 4 << 30 else "torchvision"
 
 
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:
     """Return the recipe of the training: the objective `classify` with the protocol's settings."""
     encoder = data.encoder
+    arch = name_of(encoder.model)
     if isinstance(protocol, LinearFullProtocol):
         what, frozen, optimizer, drop_last = "Linear evaluation", True, "momentum", False
         name = "multistep" if protocol.milestones else "constant"
@@ -137,9 +131,9 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
     views = [protocol.view(encoder.view.size)]
     weights, images = _fingerprint(encoder.model), train_set.describe()["sha256"]
     plain: dict[str, Any] = {
-        "name": f"{run.arch}.{protocol.protocol}",
+        "name": f"{arch}.{protocol.protocol}",
         "description": f"{what} of {encoder.name}, encoder {weights}, data {images}",
-        "backbone": {"arch": run.arch},
+        "backbone": {"arch": arch},
         "data": run.data.model_copy(update={"mean": mean, "std": std, **as_stored}),
         "views": ViewsConfig(backend=backend, workers=encoder.workers, train=views, eval=encoder.view),
         "objective": {"name": "classify", "head_std": protocol.init_std, "freeze_encoder": frozen},

@@ -46,9 +46,8 @@ def retrieval_metrics(
         `recall_at_K` for each k, `map`, and how many `queries` and `gallery_images` that is over.
 
     Raises:
-        DataError: for features that are not finite or of unequal dimension, labels outside `[0, C)`, or if
-            no query has an image of its class in the gallery.
-        ZooError: for a k below 1.
+        ZooError: for features that are not finite or of unequal dimension, labels outside `[0, C)`, a k below
+            1, or if no query has an image of its class in the gallery.
     """
     if not k or min(k) < 1:
         raise ZooError(f"retrieval: found k = {list(k)}, expected one or more numbers from 1")
@@ -72,10 +71,9 @@ def retrieval_metrics(
             similarity = unit @ bank.T
             if alone:  # a query itself sorts before all others, and is left out
                 similarity[torch.arange(len(rows)), rows] = -torch.inf
-            ordered = _sorted(similarity)
             own = _sorted(similarity[:, relevant.to(bank.device)])[:, int(alone) :].contiguous()
             # how many are at least as similar as each relevant image, relevant or not
-            above = ordered.shape[1] - torch.searchsorted(ordered, own, side="left")
+            above = len(bank) - torch.searchsorted(_sorted(similarity), own, side="left")
             above_own = own.shape[1] - torch.searchsorted(own, own, side="left")
             first.append(1 + (above - above_own)[:, -1].cpu())
             precision.append((above_own.double() / above).mean(dim=1).cpu())

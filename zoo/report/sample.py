@@ -133,8 +133,8 @@ def take_sample(
     require_same_classes(train_set.class_names, test_set.class_names, "diagnose: ")
     tested = test_set.subset(_draw(len(test_set), size, "look"))
     gallery = train_set.subset(np.sort(_draw(len(train_set), _GALLERY * size, "gallery")))
-    features, *_ = encode_images(tested, encoder, doing=f"{encoder.name}: test images")
-    bank, *_ = encode_images(gallery, encoder, doing=f"{encoder.name}: training images")
+    features, *_ = encode_images(tested, encoder, f"{encoder.name}: test images")
+    bank, *_ = encode_images(gallery, encoder, f"{encoder.name}: training images")
     check_features(features, "diagnose: features")
     data = data_words({"name": "images without a name", **test_set.settings})
     return Sample(
