@@ -19,8 +19,6 @@ from zoo.evaluation.encode import encode_images, open_encoder
 from zoo.files import check_writable, write_atomic, writing
 from zoo.release import Preprocess, Release
 
-_ENDINGS = (".npz", ".parquet")
-
 
 class Embedding(NamedTuple):
     """Features of images, for search, clustering, plots.
@@ -59,8 +57,8 @@ def embed(
         release_or_model: as in `zoo.evaluate`.
         data: any, see `zoo.data.any_data.Data`. The images of a folder may lie at any depth.
         split: when None, all images of a folder, or of data in one part; else the test part.
-        out: file that the features are written to as well, see `write_embedding`: .npz or .parquet.
-        preprocess: of a model alone, how its images are made, as in `zoo.evaluate`.
+        out: file to write the features to, .npz or .parquet, see `write_embedding`.
+        preprocess: of a model alone, as in `zoo.evaluate`.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
         max_bad_images: so many unreadable images are left out, with a warning that names them.
@@ -88,9 +86,9 @@ def embed(
 
 def _check_file(file: Path) -> None:
     """Raise `ZooError` for another ending, a place that cannot be written, or parquet without pyarrow."""
-    if (ending := file.suffix.lower()) not in _ENDINGS:
-        hint = did_you_mean(ending, _ENDINGS)
-        raise ZooError(f'out: found "{file}", expected a file that ends in {" or ".join(_ENDINGS)}.{hint}')
+    if (ending := file.suffix.lower()) not in (".npz", ".parquet"):
+        hint = did_you_mean(ending, (".npz", ".parquet"))
+        raise ZooError(f'out: found "{file}", expected a file that ends in .npz or .parquet.{hint}')
     check_writable(file)
     if ending == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ZooError(f'out: "{file}" needs the package pyarrow: pip install pyarrow')

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from timm.data import resolve_data_config
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from zoo import backbones, hub
 from zoo.config import parse, plain_kind
@@ -28,7 +29,6 @@ from zoo.training.progress import show_images
 
 CPU = torch.device("cpu")
 _IMAGENET_CLASSES = {1000, 21841, 21843}  # no projection has as many outputs by chance
-_IMAGENET = {"input_size": (3, 224, 224)}  # the rest is timm's default: bicubic, 0.875, ImageNet's mean, std
 
 
 class Features(NamedTuple):
@@ -57,7 +57,7 @@ def extract(
 
     Args:
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
-        batches: images `[B, 3, H, W]`, or sequences of images, labels `[B]` and anything else.
+        batches: images `[B, 3, H, W]`, alone or in sequences with labels `[B]` and anything else.
         device: where to compute.
         progress: called after each batch with the number of images in it.
 
@@ -82,10 +82,8 @@ def extract(
             output = model(images.to(device=device, dtype=dtype, non_blocking=True))
             if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(images):
                 found = list(output.shape) if isinstance(output, Tensor) else plain_kind(output)
-                raise DataError(
-                    f"features: the model returned {found} for {len(images)} images, expected "
-                    f"[{len(images)}, D] (a headless encoder with pooling: num_classes=0)"
-                )
+                expected = f"expected [{len(images)}, D] of a headless encoder with pooling (num_classes=0)"
+                raise DataError(f"features: the model returned {found}, {expected}")
             parts.append(Features(output.float().cpu(), labels.long().cpu()))
             if progress is not None:
                 progress(len(images))
@@ -96,15 +94,9 @@ def extract(
 
 @dataclass(frozen=True)
 class Encoder:
-    """A model, and how images become its input.
+    """A headless model, how images become its input, where, and by how many processes (0: this one).
 
-    Attributes:
-        model: headless.
-        preprocess: how images become its input.
-        name: the weights' name; "model" where there is none.
-        release: None for a model.
-        device: where to encode.
-        workers: processes that decode images; 0: this one.
+    `name` is that of the weights, "model" without a `release`.
     """
 
     model: nn.Module
@@ -147,11 +139,7 @@ class Encoder:
         )
 
     def encode(self, dataset: ImageDataset, split: Split = "test") -> Features:
-        """Encode all images of a data set.
-
-        Raises:
-            DataError: for an unreadable image, as one of `split`.
-        """
+        """Encode all images of a data set; raise `DataError` for an unreadable one, as one of `split`."""
         return extract(self.model, self.batches(dataset, split), device=self.device)
 
 
@@ -165,11 +153,9 @@ def open_encoder(
 ) -> Encoder:
     """Return the encoder of a release, or a model as one; arguments are those of `zoo.evaluate`.
 
-    A model may end in a classifier only where it `classifies`.
-
     Raises:
-        ZooError: for a device or number of workers that cannot be, a name that means nothing, a model that is
-            no encoder, or `preprocess` for a release.
+        ZooError: for a device or number of workers that cannot be, a name that means nothing, `preprocess`
+            for a release, or a model that ends in a classifier, unless it `classifies`.
     """
     check_number("workers", workers or 0, 0)
     place = pick_device(device, "device")
@@ -229,18 +215,14 @@ def check_number(name: str, value: object, least: int) -> None:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the model inside of what `torch.compile`, `DataParallel` and `DistributedDataParallel` made."""
-    while hasattr(model, "_orig_mod") or isinstance(
-        model, nn.DataParallel | nn.parallel.DistributedDataParallel
-    ):
-        inner: Any = model
-        model = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
-    return model
+    inner: Any = model
+    while hasattr(inner, "_orig_mod") or isinstance(inner, nn.DataParallel | DistributedDataParallel):
+        inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
+    return inner  # type: ignore[no-any-return]
 
 
 def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
-    """Return how images become the input of `model`: as given, else as its `pretrained_cfg` says.
-
-    A model without one gets timm's default, ImageNet's, with a warning.
+    """Return how images become the input of `model`: as given, as its `pretrained_cfg` says, or ImageNet's.
 
     Raises:
         ZooError: for what is no `Preprocess`, naming the field.
@@ -249,7 +231,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
     if plain is None:
         known, where = getattr(model, "pretrained_cfg", None), "model: pretrained_cfg"
         try:
-            plain = resolve_data_config(pretrained_cfg=known or _IMAGENET)
+            plain = resolve_data_config(pretrained_cfg=known or {"input_size": (3, 224, 224)})
             size = backbones.size_built_for(model) or plain["input_size"][-1]
         except (TypeError, AttributeError, KeyError, IndexError) as error:  # made by hand
             raise ZooError(f"{where}: none of timm's ({error}); give preprocess=") from None
@@ -274,10 +256,9 @@ def check_encoder(model: nn.Module, size: int) -> None:
     advice, modules = "", list(model.named_modules())
     for path, module in modules:
         timms: Any = module if hasattr(module, "reset_classifier") else None
-        if timms is None or timms.num_classes != width or isinstance(timms.get_classifier(), nn.Identity):
-            continue
-        inside = f"model.get_submodule({path!r})." if path else ""
-        advice = f"build it with num_classes=0, or call {inside}reset_classifier(0)"
+        if timms and timms.num_classes == width and not isinstance(timms.get_classifier(), nn.Identity):
+            inside = f"model.get_submodule({path!r})." if path else ""
+            advice = f"build it with num_classes=0, or call {inside}reset_classifier(0)"
     last, layer = modules[-1]
     if isinstance(layer, nn.Linear) and width == layer.out_features and width in _IMAGENET_CLASSES:
         advice = advice or f'put torch.nn.Identity() in the place of its last layer "{last}"'

@@ -98,7 +98,8 @@ def evaluate(
         train_set = open_split(config, "train", root)
     if release is not None and classifies:
         if chosen.tau is not None and prior_in_loss(release.recipe):
-            _warn(f"classifier: the log prior was in {release.name}'s loss; tau takes it off again")
+            told = f"classifier: the log prior was in {release.name}'s loss; tau takes it off again"
+            warnings.warn(told, ZooWarning, stacklevel=2)
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
 
@@ -114,10 +115,6 @@ def evaluate(
     elif save and writable:
         release.add_evaluation(entry)
     return entry
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, ZooWarning, stacklevel=3)
 
 
 def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
@@ -136,8 +133,7 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
 
 def _recorded(release: Release, protocol: str) -> dict[str, Any]:
     """Return the settings that a release records for a protocol: its recipe's, else its first entry's."""
-    asked = release.recipe.get("evaluation")
-    for each in asked if isinstance(asked, list) else []:
+    for each in release.recipe.get("evaluation") or ():
         if isinstance(each, Mapping) and each.get("protocol") == protocol:
             return {key: value for key, value in each.items() if key != "protocol"}
     for entry in release.metrics["evaluations"]:
@@ -156,17 +152,14 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     if ours == theirs:
         return dataset
     if release.is_plain and len(ours) == len(theirs) and not {*ours} & {*theirs}:
-        _warn(
-            f'classifier: classes are taken in their order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
-        )
+        told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
+        warnings.warn(told, ZooWarning, stacklevel=3)
         return dataset.renamed(theirs)
     unknown = [name for name in ours if name not in {*theirs}]
     if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
-        raise DataError(
-            f"data: found {len(ours)} classes ({few(ours)}), expected the {len(theirs)} of {release.name}'s "
-            f"centers ({few(theirs)}) or some of them, each once"
-            + (f', of which "{unknown[0]}" is none' if unknown else "")
-        )
+        found = f"found {len(ours)} classes ({few(ours)})" + (f', "{unknown[0]}"' if unknown else "")
+        expected = f"some of the {len(theirs)} of {release.name}'s centers ({few(theirs)}), each once"
+        raise DataError(f"data: {found}, expected {expected}")
     return dataset.with_classes(theirs)
 
 
@@ -199,9 +192,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     """
     section = release.recipe.get("data")
     if data is None and section is None:
-        raise DataError(
-            f"data: {release.name} was converted and names no data of its own; give some: --data folder:DIR"
-        )
+        raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     try:
         own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
     except ZooError:  # of data that this version does not know

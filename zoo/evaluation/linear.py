@@ -17,9 +17,6 @@ from zoo.errors import DataError, ZooError
 from zoo.functional.checks import check_features, check_labels
 from zoo.seeding import derive_seed
 
-L2_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-"""As of `zoo evaluate linear`."""
-
 
 @dataclass(frozen=True, eq=False)
 class LinearClassifier:
@@ -29,9 +26,7 @@ class LinearClassifier:
         weight: `[C, D]`, float64; standardisation is folded in.
         bias: `[C]`; minus infinity for a class without training images, which is never predicted.
         l2: strength used: the loss is mean cross-entropy + l2 / 2 * |W|^2 on standardised features.
-            In scikit-learn's terms C = 1 / (l2 * N).
-        validation_losses: for each strength tried, strongest first, the cross-entropy of held-out images;
-            empty when the grid had one value.
+        validation_losses: of held-out images by strength, strongest first; empty of a single strength.
     """
 
     weight: Tensor
@@ -54,7 +49,7 @@ def fit_linear(
     labels: Tensor,
     num_classes: int,
     *,
-    l2_grid: Sequence[float] = L2_GRID,
+    l2_grid: Sequence[float] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
     folds: int = 5,
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy",
     seed: int = 0,
@@ -62,8 +57,8 @@ def fit_linear(
 ) -> LinearClassifier:
     """Fit on training features; cross-validation over all of them chooses the strength of the penalty.
 
-    Every image is held out once, with its fold, and the strength with the lowest cross-entropy of held-out
-    images wins; with that, all images are fitted. Test data is no argument, so nothing can be selected on it.
+    Every image is held out once, and the strength with the lowest cross-entropy of held-out images wins; with
+    that, all images are fitted. Test data is no argument, so nothing can be selected on it.
 
     The figure is the same on any processor: cross-entropy is continuous, where counts of right images flip
     with the last bit; and in float64 the fit reaches its one minimum. Features are standardised by the rows
@@ -94,9 +89,7 @@ def fit_linear(
     classes, y = torch.unique(labels.cpu(), return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"linear probe: found only class {int(classes[0])} in training, expected two or more")
-    losses: dict[float, float] = {}
-    if len(grid) > 1:
-        losses = _cross_validate(x, y, grid, folds, select, seed, balanced)
+    losses = _cross_validate(x, y, grid, folds, select, seed, balanced) if len(grid) > 1 else {}
     best = min(grid, key=lambda l2: losses.get(l2, 0.0))  # of equal ones the strongest
     ((seen_weight, seen_bias),) = _fits(x, y, [best], balanced, tol=1e-8)
     weight = seen_weight.new_zeros(num_classes, x.shape[1]).index_copy_(0, classes, seen_weight)
@@ -113,10 +106,8 @@ def _cross_validate(
     rank = rank_in_class(y, derive_seed("linear", seed, "split"))
     fold = torch.where(counts[y] > 1, (rank + y) % folds, -1)
     if int(fold.max()) < 0:
-        raise DataError(
-            f"linear probe: each of the {len(counts)} classes has a single training image, so none can "
-            "validate; expected an l2_grid of one value"
-        )
+        found = f"each of the {len(counts)} classes has a single training image, so none can validate"
+        raise DataError(f"linear probe: {found}; expected an l2_grid of one value")
     entropy = torch.zeros(len(grid), len(y), dtype=torch.float64)
     for held in (fold == number for number in range(folds)):
         if held.any():

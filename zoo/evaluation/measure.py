@@ -1,7 +1,4 @@
-"""One evaluation: a protocol on features that are computed once becomes an entry of metrics.json.
-
-A protocol answers without knowing the test labels; they reach nothing but the score of its answer.
-"""
+"""One evaluation: a protocol answers without knowing the test labels, which only score its answer."""
 
 from __future__ import annotations
 

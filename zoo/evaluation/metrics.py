@@ -22,7 +22,7 @@ def classification_metrics(
     """Return plain, JSON-able figures; every accuracy is a percentage from 0 to 100.
 
     Many, medium and few are means of the accuracies of classes with > 100, 20 to 100 and < 20 training
-    images, as in the long-tail literature (not means over images; on a balanced test set both agree).
+    images, as in the long-tail literature, not means over images.
 
     Args:
         predictions: predicted classes `[N]`, integer.
@@ -101,7 +101,7 @@ def draws_metrics(
     Many, medium and few are left out: every class was seen equally often.
 
     Args:
-        draws: scores `[draws, N, C]` of each class for each test image, from draws of training images.
+        draws: scores `[draws, N, C]`.
         labels: true classes `[N]`.
         class_names: C names.
         probable: whether the scores' softmax are probabilities, which have a calibration error.

@@ -98,10 +98,7 @@ def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageD
 
 
 def choose_backend(train_set: ImageDataset) -> Literal["tensor", "torchvision"]:
-    """Return `tensor` if all training images have one size and take less than 4 GiB together.
-
-    The two backends draw other numbers, so the bound is the same on every machine.
-    """
+    """Return `tensor` if all training images have one size and take less than 4 GiB, on any machine."""
     first: tuple[int, int] | None = None
     for index in range(len(train_set)):
         with suppress(DataError):  # the loader reports it
@@ -117,42 +114,29 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
     encoder = data.encoder
     arch = name_of(encoder.model)
     if isinstance(protocol, LinearFullProtocol):
-        what, frozen, optimizer, drop_last = "Linear evaluation", True, "momentum", False
+        frozen, optimizer, drop_last = True, "momentum", False
         name = "multistep" if protocol.milestones else "constant"
         schedule = {"name": name, "milestones": protocol.milestones, "decay_rate": protocol.decay_rate}
     else:
-        what, frozen = "Fine-tuning on few labels", protocol.freeze_encoder
-        optimizer, schedule = "sgd", {"name": "cosine"}  # timm's sgd has Nesterov momentum
+        frozen, optimizer, schedule = protocol.freeze_encoder, "sgd", {"name": "cosine"}  # sgd: Nesterov's
         # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
         drop_last = len(train_set) >= protocol.batch_size
     backend = choose_backend(data.train_set) if protocol.backend == "auto" else protocol.backend
-    mean, std = list(encoder.preprocess.mean), list(encoder.preprocess.std)
-    as_stored = {"partial_labels": None, "image_size": None}
+    pixels = {"mean": [*encoder.preprocess.mean], "std": [*encoder.preprocess.std], "image_size": None}
     views = [protocol.view(encoder.view.size)]
     weights, images = _fingerprint(encoder.model), train_set.describe()["sha256"]
     plain: dict[str, Any] = {
         "name": f"{arch}.{protocol.protocol}",
-        "description": f"{what} of {encoder.name}, encoder {weights}, data {images}",
+        "description": f"{protocol.protocol} of {encoder.name}, encoder {weights}, data {images}",
         "backbone": {"arch": arch},
-        "data": run.data.model_copy(update={"mean": mean, "std": std, **as_stored}),
+        "data": run.data.model_copy(update={**pixels, "partial_labels": None}),
         "views": ViewsConfig(backend=backend, workers=encoder.workers, train=views, eval=encoder.view),
         "objective": {"name": "classify", "head_std": protocol.init_std, "freeze_encoder": frozen},
-        "optimizer": {
-            "name": optimizer,
-            "lr": protocol.lr,
-            "weight_decay": protocol.weight_decay,
-            "momentum": protocol.momentum,
-        },
+        "optimizer": {"name": optimizer, **protocol.model_dump(include={"lr", "weight_decay", "momentum"})},
         "schedule": schedule,
         "training": {
-            "epochs": protocol.epochs,
-            "batch_size": protocol.batch_size,
-            "seed": protocol.seed,
-            "device": encoder.device.type,
-            "precision": protocol.precision,
-            "channels_last": protocol.channels_last,
-            "log_every": 20,
-            "drop_last": drop_last,
+            **protocol.model_dump(include={"epochs", "batch_size", "seed", "precision", "channels_last"}),
+            **{"device": encoder.device.type, "log_every": 20, "drop_last": drop_last},
         },
         "evaluation": [],
     }

@@ -27,12 +27,10 @@ def retrieval_metrics(
     """Return recall@k and mean average precision in percent, by cosine similarity, exact.
 
     Recall@k: the share of queries with an image of their class among the k nearest (Song et al. 2016,
-    arXiv 1511.06452, section 6). Of equally similar images those of other classes count as nearer: an
-    encoder that maps all images to one point finds nothing.
+    arXiv 1511.06452, section 6). Of equally similar images those of other classes count as nearer.
     Average precision: over the relevant images r, the mean of the share of relevant ones among all that
     are at least as similar as r (scikit-learn's `average_precision_score`).
-
-    A query without an image of its class in the gallery can find none: it is left out of both.
+    A query without an image of its class in the gallery is left out of both.
 
     Args:
         queries: `[N, D]`.
