@@ -95,17 +95,13 @@ def _check_file(file: Path) -> None:
 
 
 def write_embedding(found: Embedding, file: Path) -> None:
-    """Write an embedding under a temporary name and rename it, in the format that the file's ending says.
+    """Write an embedding under a temporary name and rename it; raise `ZooError` where that fails.
 
     - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about`, JSON.
-      Nothing is pickled.
     - `.parquet`: a row an image, columns `file`, `label` (the class's name) and `feature`, a list of D
       float32; `about` is in the schema's metadata.
 
     Bytes of a name that are no UTF-8 become backslash, x and two digits.
-
-    Raises:
-        ZooError: if it cannot be written.
     """
     names, class_names = (
         [each.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for each in texts]

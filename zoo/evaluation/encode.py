@@ -32,11 +32,11 @@ _IMAGENET_CLASSES = {1000, 21841, 21843}  # no projection has as many outputs by
 
 
 class Features(NamedTuple):
-    """Encoded images in the order in which they came.
+    """Encoded images in their order, on the CPU.
 
     Attributes:
-        features: `[N, D]`, float32, on the CPU, as the model gave them (not normalised).
-        labels: class indices `[N]`, int64, on the CPU; -1 for images that came without.
+        features: `[N, D]`, float32, as the model gave them (not normalised).
+        labels: class indices `[N]`, int64; -1 for images that came without.
     """
 
     features: Tensor
@@ -59,7 +59,7 @@ def extract(
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
         batches: images `[B, 3, H, W]`, alone or in sequences with labels `[B]` and anything else.
         device: where to compute.
-        progress: called after each batch with the number of images in it.
+        progress: called after each batch with its number of images.
 
     Raises:
         DataError: when there is no image, a batch is something else, or the model's output is not `[B, D]`.
@@ -72,11 +72,12 @@ def extract(
     autocast = torch.autocast(device.type, enabled=False)
     with evaluating(model), torch.no_grad(), autocast, float32_products():
         for number, batch in enumerate(batches):
-            parts_of = [batch] if isinstance(batch, Tensor) else [*batch]
-            images, labels = parts_of[0], parts_of[1] if len(parts_of) > 1 else None
+            pair: Any = (batch,) if isinstance(batch, Tensor) else batch
+            images, labels, *_ = (*pair, None, None)
             if labels is None and isinstance(images, Tensor):
                 labels = torch.full((len(images),), -1)
-            if not isinstance(images, Tensor) or getattr(labels, "shape", None) != images.shape[:1]:
+            is_pair = isinstance(images, Tensor) and isinstance(labels, Tensor)
+            if not is_pair or labels.shape != images.shape[:1]:
                 expected = "expected images [B, 3, H, W], alone or with labels [B]"
                 raise DataError(f"features: batch {number}: found {plain_kind(batch)}, {expected}")
             output = model(images.to(device=device, dtype=dtype, non_blocking=True))
@@ -180,8 +181,7 @@ def encode_images(
     """Encode all images, saying what is done; leave unreadable ones out, up to a limit, with a warning.
 
     Returns:
-        Features `[N, D]`; the images' places in the data set, ascending; name and error of each image that
-        was left out.
+        Features `[N, D]`; the images' places in the data set, ascending; what was left out: name and error.
 
     Raises:
         DataError: for more unreadable images than the limit, or nothing else, with the first one's error.
@@ -241,9 +241,8 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
             warnings.warn(f"{told} ImageNet's, {plain}; else give preprocess=", ZooWarning, stacklevel=4)
     if isinstance(plain, Mapping):
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
-    fields = parse(Input, plain, where, ZooError)
-    mean, std = tuple(fields.mean), tuple(fields.std)
-    return Preprocess(fields.input_size, fields.crop_pct, fields.interpolation, mean, std)
+    found = parse(Input, plain, where, ZooError).model_dump()
+    return Preprocess(**{**found, "mean": tuple(found["mean"]), "std": tuple(found["std"])})
 
 
 def check_encoder(model: nn.Module, size: int) -> None:

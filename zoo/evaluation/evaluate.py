@@ -52,8 +52,8 @@ def evaluate(
             (the learned centers); trained on augmented images, for figures that are compared with papers,
             "linear_full", the published linear evaluation, or "semi_supervised".
         data: the release's own when None; else any, see `zoo.data.any_data.Data`. Of other data in one part
-            "classifier", and "retrieval" among the test images, measure all images; protocols that train
-            hold a fifth out. "classifier" does without some of the release's classes, told by their names.
+            protocols that train hold a fifth out, the others measure all images. "classifier" does without
+            some of the release's classes, told by their names.
         preprocess: of a model alone, how its images are made: a `zoo.release.Preprocess`, or a mapping with
             its fields. When None, as its `pretrained_cfg` says; without one ImageNet's, with a warning.
         device: "auto", "cpu" or "cuda".
@@ -66,14 +66,12 @@ def evaluate(
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
 
     Returns:
-        The entry of metrics.json: protocol, data, split, metrics (percentages), of these the first as
-        `metric`, its name, and `value`; settings, seed (None where nothing is drawn), date; of a model also
-        `preprocess`. Test labels enter metrics and value, and nothing else.
+        The entry of metrics.json: protocol, data, split, metrics (percentages), the first of them as `metric`
+        and `value`; settings, seed, date; of a model also `preprocess`. Test labels enter only the metrics.
 
     Raises:
         Interrupted: when a training is stopped by a signal, after saving its state.
-        ZooError: for an unknown protocol or setting, missing data, a release without centers, a model that
-            ends in a classifier, or for "classifier" one that does not.
+        ZooError: for what cannot be measured, naming it.
     """
     chosen = parse_protocol(protocol, settings)
     if protocol not in TRAINED and (out is not None or resume):
@@ -104,10 +102,10 @@ def evaluate(
         train_set = None if train_set is None else _with_classes_of(release, train_set)
 
     writable = release is not None and release.writable
-    folder = RUNS / encoder.name.replace(":", "_") if out is None else Path(out)
-    if release is not None and writable and out is None:
+    folder = RUNS / encoder.name.replace(":", "_")
+    if release is not None and writable:
         folder = release.path / "run"
-    run = ProbeRun(config, folder, exact=out is not None, resume=resume)
+    run = ProbeRun(config, Path(out or folder), exact=out is not None, resume=resume)
     probe_data = ProbeData(encoder, train_set, test_set)
     entry = measure(chosen, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
     if release is None:  # whose own config.json would say it
@@ -118,11 +116,7 @@ def evaluate(
 
 
 def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return a protocol with some settings and defaults for the rest.
-
-    Raises:
-        ZooError: for an unknown protocol or setting, with the nearest.
-    """
+    """Return a protocol with these settings; raise `ZooError` for an unknown one, with the nearest."""
     if name not in PROTOCOLS:
         hint = did_you_mean(name, PROTOCOLS)
         raise ZooError(f'protocol: found "{name}", expected one of {", ".join(PROTOCOLS)}.{hint}')

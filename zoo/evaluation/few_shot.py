@@ -21,14 +21,14 @@ def few_shot_rows(
     """Yield the rows `[C * shots]`, ascending, of each draw; those of fewer shots are part of those of more.
 
     Args:
-        labels: classes of the training rows `[N]`.
+        labels: classes of the training rows `[N]`, by their C names.
         class_names: C names.
         shots: rows of each class.
         draws: how often.
         seed: of all draws.
 
     Raises:
-        DataError: naming the classes with fewer rows, and how many they have.
+        DataError: naming the classes with fewer rows.
     """
     counts = torch.bincount(labels.cpu(), minlength=len(class_names)).tolist()
     short = [f'"{name}" has {n}' for name, n in zip(class_names, counts, strict=True) if n < shots]
@@ -45,11 +45,7 @@ def class_mean_scores(features: Tensor, labels: Tensor, test: Tensor, *, num_cla
     SimpleShot's L2N with nearest centroids (Wang et al. 2019, arXiv 1911.04623, section 3): the means are
     of unit features too. A constant of each row is left out.
 
-    Args:
-        features: `[M, D]` with at least one row of each class.
-        labels: `[M]`.
-        test: `[N, D]`.
-        num_classes: C.
+    Features are `[M, D]` with at least one row of each class, labels `[M]`, test features `[N, D]`.
 
     Raises:
         DataError: for features that are not finite, or of unequal dimension.

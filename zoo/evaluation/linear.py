@@ -60,9 +60,9 @@ def fit_linear(
     Every image is held out once, and the strength with the lowest cross-entropy of held-out images wins; with
     that, all images are fitted. Test data is no argument, so nothing can be selected on it.
 
-    The figure is the same on any processor: cross-entropy is continuous, where counts of right images flip
-    with the last bit; and in float64 the fit reaches its one minimum. Features are standardised by the rows
-    that are fitted. The only image of a class is never held out; a class without images is never predicted.
+    Cross-entropy is continuous, and in float64 the fit reaches its one minimum: so the figure is the same on
+    any processor. Features are standardised by the rows that are fitted. The only image of a class is never
+    held out.
 
     Args:
         features: `[N, D]`.
@@ -75,9 +75,8 @@ def fit_linear(
         balanced: weigh each image by N / (classes present * images of its class).
 
     Raises:
-        DataError: for features that are not finite, labels outside `[0, C)`, fewer than two classes, or
-            a choice to make when no class has two images.
-        ZooError: for an impossible setting.
+        ZooError: for features that are not finite, labels outside `[0, C)`, fewer than two classes, a choice
+            to make when no class has two images, or an impossible setting.
     """
     grid = sorted({float(l2) for l2 in l2_grid}, reverse=True)
     if not grid or not all(0 < l2 < math.inf for l2 in grid) or folds < 2:
@@ -149,6 +148,5 @@ def _fits(
         weight, bias = torch.tensor(model.coef_), torch.tensor(model.intercept_)
         if two:
             weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
-        weight = weight / scale
-        fits.append((weight, bias - weight @ mean))
+        fits.append((weight / scale, bias - (weight / scale) @ mean))
     return fits

@@ -19,22 +19,13 @@ from zoo.evaluation.encode import Encoder, Features
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
 from zoo.evaluation.linear import fit_linear
 from zoo.evaluation.metrics import calibration_error, classification_metrics, draws_metrics
-from zoo.evaluation.published import ProbeRun, train_classifier
+from zoo.evaluation.published import ProbeRun, TrainedProtocol, train_classifier
 from zoo.evaluation.retrieval import retrieval_metrics
 from zoo.functional import knn_predict, mask_classes, post_hoc_adjusted
 from zoo.functional.checks import check_features
 from zoo.modules import Centers
-from zoo.recipe.protocols import (
-    ClassifierProtocol,
-    FewShotProtocol,
-    KNNProtocol,
-    LinearFullProtocol,
-    LinearProtocol,
-    Protocol,
-    RetrievalProtocol,
-    SemiSupervisedProtocol,
-    settings_of,
-)
+from zoo.recipe import protocols as of
+from zoo.recipe.protocols import Protocol, settings_of
 from zoo.release.evaluations import headline
 from zoo.training.progress import show_status
 from zoo.training.signals import interruptible
@@ -43,10 +34,7 @@ from zoo.training.signals import interruptible
 class ProbeData:
     """What a protocol may know: training images with labels, test images without, and their features.
 
-    Args:
-        encoder: what encodes them.
-        train_set: with its long tail, as the encoder's training saw it; None for a protocol that reads none.
-        test_set: its labels are not kept; None where no protocol will ask for it.
+    Either set may be None where no protocol will read it.
 
     Raises:
         DataError: if the two sets have other classes; of the features, for an unreadable image.
@@ -96,7 +84,7 @@ def measure(
     Raises:
         Interrupted: when a training is stopped by a signal, with its state saved.
     """
-    if isinstance(protocol, LinearFullProtocol | SemiSupervisedProtocol):  # these show their own progress
+    if isinstance(protocol, TrainedProtocol):  # these show their own progress
         context: Any = interruptible(lambda: "what was trained so far is kept")
     else:
         context = show_status(f"measuring: {protocol.protocol}, {len(test_set):,} test images")
@@ -104,7 +92,7 @@ def measure(
         answer, chosen = run_protocol(protocol, data, centers, run)
     trained_on, tested_on = data.train_set.describe() if len(data.train_set) else None, test_set.describe()
     counts = None if trained_on is None else torch.as_tensor(data.train_set.class_counts)
-    elsewhere = isinstance(protocol, ClassifierProtocol) and (learned_elsewhere or trained_on is None)
+    elsewhere = isinstance(protocol, of.ClassifierProtocol) and (learned_elsewhere or trained_on is None)
     if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
     labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
@@ -115,14 +103,14 @@ def measure(
         warnings.warn(f"{shared} of {len(labels)} {told}", ZooWarning, stacklevel=2)
     if (classes := len({*labels.tolist()})) < len(names):
         beside["classes_measured"] = classes
-    if isinstance(protocol, RetrievalProtocol):
-        bank, of = data.train if protocol.gallery == "train" else (None, None)
+    if isinstance(protocol, of.RetrievalProtocol):
+        bank, others = data.train if protocol.gallery == "train" else (None, None)
         bank = None if bank is None else _to_device(data, bank)
-        ranks = retrieval_metrics(answer, labels, bank, of, num_classes=len(names), k=protocol.k)
+        ranks = retrieval_metrics(answer, labels, bank, others, num_classes=len(names), k=protocol.k)
         metrics: dict[str, Any] = {**ranks, "test_images": len(labels)}
-    elif isinstance(protocol, FewShotProtocol):
+    elif isinstance(protocol, of.FewShotProtocol):
         metrics = draws_metrics(answer, labels, names, probable=protocol.classifier == "linear")
-    elif isinstance(protocol, KNNProtocol):
+    elif isinstance(protocol, of.KNNProtocol):
         metrics = classification_metrics(answer, labels, counts, names)
     else:
         metrics = classification_metrics(answer.argmax(dim=1), labels, counts, names)
@@ -151,20 +139,20 @@ def run_protocol(
     The answer is logits `[N, C]`; of kNN classes `[N]`, of few-shot scores of each draw `[draws, N, C]`, of
     retrieval the features that are compared `[N, D]`.
     """
-    if isinstance(protocol, LinearFullProtocol | SemiSupervisedProtocol):
+    if isinstance(protocol, TrainedProtocol):
         if run is None:
             raise ZooError(f'protocol "{protocol.protocol}": found no folder for the state of its training')
         return train_classifier(protocol, data, run)
-    if isinstance(protocol, ClassifierProtocol):
+    if isinstance(protocol, of.ClassifierProtocol):
         return _classify(data, centers, protocol.tau), {}
-    if isinstance(protocol, RetrievalProtocol):
+    if isinstance(protocol, of.RetrievalProtocol):
         return data.test, {}
     (features, labels), classes = data.train, data.train_set.num_classes
-    if isinstance(protocol, KNNProtocol):
+    if isinstance(protocol, of.KNNProtocol):
         bank = _to_device(data, features)
         found = knn_predict(bank, labels, data.test, k=protocol.k, tau=protocol.tau, num_classes=classes)
         return found.predictions, {"k": found.settings["k"]}  # fewer where there are fewer images
-    if isinstance(protocol, LinearProtocol):
+    if isinstance(protocol, of.LinearProtocol):
         probe = fit_linear(
             features,
             labels,

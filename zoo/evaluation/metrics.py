@@ -107,15 +107,10 @@ def draws_metrics(
         probable: whether the scores' softmax are probabilities, which have a calibration error.
     """
     each = [classification_metrics(scores.argmax(dim=1), labels, None, class_names) for scores in draws]
-    accuracies = [metrics["accuracy"] for metrics in each]
+    accuracies, balanced = ([metrics[key] for metrics in each] for key in ("accuracy", "balanced_accuracy"))
     accuracy, half_width = mean_interval(accuracies)
-    result = {
-        "accuracy": accuracy,
-        "balanced_accuracy": mean_interval([metrics["balanced_accuracy"] for metrics in each])[0],
-        "accuracy_interval": half_width,
-        "accuracy_of_draws": accuracies,
-        "test_images": len(labels),
-    }
+    result: dict[str, Any] = {"accuracy": accuracy, "balanced_accuracy": mean_interval(balanced)[0]}
+    result |= {"accuracy_interval": half_width, "accuracy_of_draws": accuracies, "test_images": len(labels)}
     errors = [calibration_error(scores, labels) for scores in draws if probable]
     return {**result, "calibration_error": mean_interval(errors)[0]} if errors else result
 
@@ -127,7 +122,7 @@ def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> st
     precision have one where there are some. An interval is in brackets. `first` is over the names.
     """
     keys = {key for metrics in rows.values() for key in metrics}
-    if "accuracy" in keys or all(recall_k(key) is None for key in keys):
+    if "accuracy" in keys:
         keys |= ACCURACIES.keys()
     titles = {**ACCURACIES, "calibration_error": "ECE", "map": "mAP"}
     lines = [[first, *(titles.get(key) or f"R@{recall_k(key)}" for key in in_order(keys))]]

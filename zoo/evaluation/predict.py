@@ -19,12 +19,7 @@ from zoo.release import Release
 
 
 class Prediction(NamedTuple):
-    """What an image is taken for.
-
-    Attributes:
-        image: its path as it was given, or "image 3" of an image of PIL at place 3.
-        classes: name and probability of the most probable classes, most probable first.
-    """
+    """An image, by its path or as "image 3", and its classes with probabilities, most probable first."""
 
     image: str
     classes: tuple[tuple[str, float], ...]
@@ -54,8 +49,7 @@ def predict(
         No class prior is added; `prior_words` tells whether that of the training set is in the centers.
 
     Raises:
-        ZooError: for a release without centers, a file that is not there, more unreadable images than the
-            limit, or anything but images.
+        ZooError: for a release without centers, or more unreadable images than the limit.
     """
     check_number("top", top, 1)
     opened = open_release(release)

@@ -37,11 +37,8 @@ TrainedProtocol = LinearFullProtocol | SemiSupervisedProtocol
 class ProbeRun(NamedTuple):
     """Where a training of `linear_full` or `semi_supervised` keeps its state.
 
-    Attributes:
-        data: what the data sets were opened from, for the run's record.
-        folder: the run gets a folder in it that is named by everything that decides its result.
-        exact: make `folder` itself the run's.
-        resume: go on from the last checkpoint there, or begin if there is none.
+    The run's folder is `folder` if that is `exact`, else one in it that is named by all that decides the
+    result. `data` are what the data sets were opened from, for the run's record.
     """
 
     data: DataConfig

@@ -44,8 +44,7 @@ def retrieval_metrics(
         `recall_at_K` for each k, `map`, and how many `queries` and `gallery_images` that is over.
 
     Raises:
-        ZooError: for features that are not finite or of unequal dimension, labels outside `[0, C)`, a k below
-            1, or if no query has an image of its class in the gallery.
+        ZooError: for arguments that do not fit, or if no query has an image of its class in the gallery.
     """
     if not k or min(k) < 1:
         raise ZooError(f"retrieval: found k = {list(k)}, expected one or more numbers from 1")
@@ -88,6 +87,5 @@ def retrieval_metrics(
 
 def _sorted(values: Tensor) -> Tensor:
     """Sort `[B, M]` along its rows, ascending; NumPy's sort takes a tenth of torch's time on a CPU."""
-    if values.device.type != "cpu":
-        return values.sort(dim=1).values
-    return torch.from_numpy(np.sort(values.numpy(), axis=1))
+    on_cpu = values.device.type == "cpu"
+    return torch.from_numpy(np.sort(values.numpy(), axis=1)) if on_cpu else values.sort(dim=1).values
