@@ -25,7 +25,7 @@ class Embedding(NamedTuple):
 
     Attributes:
         features: `[N, D]`, float32, on the CPU, as the encoder gave them: not of length 1.
-        names: of the images, N of them: paths relative to the folder, or what the data set calls them.
+        names: N of them: paths relative to the folder, or what the data set calls the images.
         labels: class of each image `[N]`, int64; None where there are no classes.
         class_names: in the order of the labels; empty where there are none.
         left_out: name and error of each image that could not be read.

@@ -72,8 +72,8 @@ def extract(
     autocast = torch.autocast(device.type, enabled=False)
     with evaluating(model), torch.no_grad(), autocast, float32_products():
         for number, batch in enumerate(batches):
-            pair: Any = (batch,) if isinstance(batch, Tensor) else batch
-            images, labels, *_ = (*pair, None, None)
+            pair: list[Any] = [batch] if isinstance(batch, Tensor) else [*batch]
+            images, labels = [*pair, None, None][:2]
             if labels is None and isinstance(images, Tensor):
                 labels = torch.full((len(images),), -1)
             is_pair = isinstance(images, Tensor) and isinstance(labels, Tensor)

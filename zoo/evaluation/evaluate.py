@@ -75,8 +75,7 @@ def evaluate(
     """
     chosen = parse_protocol(protocol, settings)
     if protocol not in TRAINED and (out is not None or resume):
-        what = "resume" if resume else "out"
-        raise ZooError(f'{what}: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
+        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
     classifies = protocol == "classifier"
     given = release_or_model
     encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=classifies)

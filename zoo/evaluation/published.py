@@ -62,10 +62,7 @@ def train_classifier(
     dim = data.test.shape[1]  # first: an unreadable test image shows before hours of training
     encoder, device = copy.deepcopy(data.encoder.model), data.encoder.device
     if not isinstance(getattr(encoder, "num_features", None), int) or feature_dim(encoder) != dim:
-        raise ZooError(
-            f'model: found no "num_features" of {dim}, expected an encoder as timm builds them; protocol '
-            '"linear" takes any model'
-        )
+        raise ZooError(f'model: found no "num_features" of {dim}, as timm has it; "linear" takes any model')
     encoder.requires_grad_(True)  # the whole network, whatever somebody froze
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
