@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,11 @@ import zoo
 from zoo import hub
 from zoo.config import listed, parse
 from zoo.data import ViewsConfig, open_dataset
-from zoo.data.any_data import Data, Given, as_data
+from zoo.data.any_data import Data, as_data
 from zoo.errors import ZooError
 from zoo.evaluation.encode import check_number, open_encoder
 from zoo.evaluation.evaluate import open_own, own_data
-from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text, writing
+from zoo.files import RUNS, is_file, names_in, replacing, write_text, writing
 from zoo.release import Release
 from zoo.report.pictures import draw
 from zoo.report.sample import SMALLEST, take_sample
@@ -38,14 +39,7 @@ _HTML, _NUMBERS, _FIGURES = "report.html", "numbers.json", "figures"
 
 @dataclass(frozen=True)
 class Report:
-    """What `diagnose` made.
-
-    Attributes:
-        folder: of the report.
-        html: the page.
-        subjects: with their numbers, in the order given.
-        missing: what all subjects lack for a figure, by its title.
-    """
+    """What `diagnose` made; `missing` says by title what all `subjects` lack for a figure."""
 
     folder: Path
     html: Path
@@ -66,33 +60,35 @@ def diagnose(
 
     Args:
         names: releases (name, folder or repository, see `zoo.open`), or a list of them.
-        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`; `runs/diagnosed/NAME` when
-            None. An earlier report in it is replaced.
+        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`, which may hold an earlier
+            report; `runs/diagnosed/NAME` when None.
         data: images to encode for all of them, see `zoo.data.any_data.Data`; each one's own when None, or
             where a folder is that of another one's own data.
         sample: test images to encode, 4 or more; all where there are fewer.
         device: "auto", "cpu" or "cuda".
 
     Raises:
-        ZooError: for a name that is no release, data that are none, a record that cannot be read, or a
-            folder that holds something else or cannot be written.
+        ZooError: for a name that is no release, data that are none, or a folder that holds something else.
     """
     check_number("sample", sample, SMALLEST)
     pick_device(device, "device")  # a wrong one is said before anything is opened
     given = [hub.named(name) for name in listed(names)]
     if not given:
         raise ZooError("diagnose: found no release, expected at least one")
-    if data is not None and not (isinstance(data, str | Path) and is_dir(data)):
-        as_data(data)  # likewise; of a folder of somebody's own data it may be said below
     subjects, folder = open_subjects(given), _folder(out, given)
-    for subject, images in zip(subjects, _data_of(subjects, data), strict=True):
-        _take_sample(subject, images, sample, device)
+    shared = data is not None and any(_is_own(subject, data) for subject in subjects)
+    if data is not None and not shared:
+        as_data(data)  # which says what is wrong with them
+    for subject in subjects:
+        others = data if not shared or _is_own(subject, data) else None
+        _take_sample(subject, others, sample, device)
     with replacing(folder) as staging, writing(f'report "{folder}"'), show_status("drawing"):
         files = {key: [staging / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}
         left_out = {key: draw(key, subjects, *files[key]) for key in FIGURES}
         drawn = [key for key in FIGURES if len(left_out[key]) < len(subjects)]
         missing = {kind.title: kind.without for key, kind in FIGURES.items() if key not in drawn}
-        figures = [(key, FIGURES[key], _base64(files[key][0]), left_out[key]) for key in drawn]
+        sources = {key: base64.b64encode(files[key][0].read_bytes()).decode() for key in drawn}
+        figures = [(key, FIGURES[key], sources[key], left_out[key]) for key in drawn]
         write_text(staging / _HTML, _render(subjects, figures, missing))
         record = [{"label": s.label, "name": s.name, "numbers": s.numbers} for s in subjects]
         write_text(staging / _NUMBERS, json.dumps(record, indent=2, allow_nan=False) + "\n")
@@ -100,11 +96,7 @@ def diagnose(
 
 
 def _folder(out: str | Path | None, names: Sequence[str | Path]) -> Path:
-    """Return the report's folder.
-
-    Raises:
-        ZooError: if something that no report made lies there, which would be lost.
-    """
+    """Return the report's folder; raise `ZooError` if it holds what no report made and would be lost."""
     joined = "_and_".join(str(name).removeprefix("shipped:") for name in names)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", joined)[:100].strip("._")
     folder = DIAGNOSED / name if out is None else Path(out)
@@ -115,52 +107,28 @@ def _folder(out: str | Path | None, names: Sequence[str | Path]) -> Path:
     return folder
 
 
-def _data_of(subjects: Sequence[Subject], data: Data) -> list[Given | ZooError]:
-    """Return for each release its own data, or those given; or why there are none.
-
-    A folder that is one release's own is for that one: the others have their own source.
-    """
-
-    def of(subject: Subject, data: Data) -> Given | ZooError:
-        assert subject.release is not None
-        try:
-            return own_data(subject.release, data)
-        except ZooError as error:
-            return error
-
-    found = [of(subject, data) for subject in subjects]
-    own = [isinstance(each, Given) and each.is_own for each in found]
-    if data is None or not any(own):
-        return found
-    return [each if mine else of(s, None) for s, each, mine in zip(subjects, found, own, strict=True)]
+def _is_own(subject: Subject, data: Data) -> bool:
+    with suppress(ZooError):
+        return subject.release is not None and own_data(subject.release, data).is_own
+    return False
 
 
-def _take_sample(subject: Subject, given: Given | ZooError, size: int, device: str) -> None:
+def _take_sample(subject: Subject, data: Data, size: int, device: str) -> None:
     """Give a subject a sample of test images, or the reason why it has none."""
     assert subject.release is not None
     try:
-        if isinstance(given, ZooError):
-            raise given
-        open_split = partial(open_own, subject.release) if given.is_own else open_dataset
-        train_set, test_set = (open_split(given.config, split, given.root) for split in ("train", "test"))
-        section = subject.recipe.get("views")  # a converted release has none
-        subject.sample = take_sample(
-            open_encoder(subject.release, device=device),
-            train_set,
-            test_set,
-            views=None if section is None else parse(ViewsConfig, section, f"{subject.name}: views"),
-            image_size=(subject.recipe.get("data") or {}).get("image_size"),
-            size=size,
-        )
+        config, root, is_own = own_data(subject.release, data)
+        open_split = partial(open_own, subject.release) if is_own else open_dataset
+        train_set, test_set = (open_split(config, split, root) for split in ("train", "test"))
+        section, encoder = subject.recipe.get("views"), open_encoder(subject.release, device=device)
+        views = section and parse(ViewsConfig, section, f"{subject.name}: views")
+        image_size = (subject.recipe.get("data") or {}).get("image_size")
+        subject.sample = take_sample(encoder, train_set, test_set, views, image_size, size)
     except ZooError as error:
         subject.no_sample = str(error).rstrip(".")
         return
     if not subject.counted and tuple(subject.sample.class_names) == subject.class_names:
         subject.class_counts = subject.sample.class_counts
-
-
-def _base64(file: Path) -> str:
-    return base64.b64encode(file.read_bytes()).decode()
 
 
 def _render(
@@ -184,6 +152,7 @@ def _render(
         "Releases": pd.DataFrame(facts),
         "In what the recipes differ": recipes.loc[:, recipes.nunique() > 1].T,
         "Numbers": pd.DataFrame({subject.label: subject.numbers for subject in subjects}).sort_index(),
+        "Not drawn": pd.DataFrame({"without": missing}),
     }
     # names of files, classes and recipes are others' text, which pandas escapes too
     environment = jinja2.Environment(
@@ -198,7 +167,6 @@ def _render(
                 if len(table)
             },
             figures=figures,
-            missing=missing,
             version=zoo.__version__,
         )
     return text.encode("utf-8", "backslashreplace").decode("utf-8")  # a file's name need not be text

@@ -19,21 +19,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from zoo import functional
-from zoo.config import is_number
 from zoo.functional import FEW_BELOW, MANY_ABOVE
+from zoo.report import style
 from zoo.report.sample import SMALLEST, Sample
-from zoo.report.style import (
-    COLORS,
-    FAINT,
-    MARKERS,
-    WIDTH,
-    draw_lines,
-    figure,
-    groups_of,
-    look,
-    panels,
-    plain_log,
-)
 from zoo.report.subject import Array, Subject
 from zoo.seeding import derive_seed
 
@@ -59,19 +47,18 @@ def tau_of(subject: Subject) -> float | None:
     return None if tau is None else float(tau)
 
 
-@figure(
+@style.figure(
     "How hard negatives count at each temperature",
     lambda subject: subject.sample is not None and "other_class" in subject.sample.pairs,
     "no sample of images of several classes",
 )
 def hardness(subjects: Sequence[Subject]) -> Figure:
-    """How much a negative of some score is pushed.
+    """N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives, images of other classes: 1 is the mean.
 
-    Negatives are images of other classes. The weight is N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives:
-    1 is the mean (Wang and Liu 2021, arXiv 2012.09740, section 3.2). One training is drawn at several
-    temperatures and its own, several each at its own, 0.1 where it has none.
+    Wang and Liu 2021, arXiv 2012.09740, section 3.2. One training is drawn at several temperatures and its
+    own, several each at its own, 0.1 where it has none.
     """
-    groups = groups_of(subjects)
+    groups = style.groups_of(subjects)
     taus = [tau_of(group[0]) or _TAUS[1] for group in groups]
     drawn = [(group, f"{group[0].group}, ", group[0].place) for group in groups]
     if len(groups) == 1:
@@ -80,14 +67,14 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
     negatives = np.concatenate([_sample(subject).pairs["other_class"].numpy() for subject in subjects])
     edges = np.linspace(negatives.min(), max(negatives.max(), negatives.min() + 1e-3), _BINS + 1)
     middles = (edges[:-1] + edges[1:]) / 2
-    made, (axes,) = panels(1, 2.6)
+    made, (axes,) = style.panels(1, 2.6)
     for (group, name, place), tau in zip(drawn, taus, strict=True):
         lines = [pd.Series(penalty(_sample(subject), tau, edges), middles) for subject in group]
-        draw_lines(axes, pd.concat(lines, axis=1), place, f"{name}τ = {tau:g}")
-    axes.axhline(1, color=FAINT, linewidth=0.8)
+        style.draw_lines(axes, pd.concat(lines, axis=1), place, f"{name}τ = {tau:g}")
+    axes.axhline(1, color=style.FAINT, linewidth=0.8)
     axes.set_yscale("log", nonpositive="mask")
     axes.set(ylabel="weight relative to the mean", xlabel="cosine of pooled features")
-    plain_log(axes.yaxis)
+    style.plain_log(axes.yaxis)
     return made
 
 
@@ -102,40 +89,36 @@ def penalty(sample: Sample, tau: float, edges: Array) -> Array:
     return np.where(counts >= _FEWEST_IN_BIN, sums / np.maximum(counts, 1), np.nan)
 
 
-@figure(
+@style.figure(
     "Uniformity and tolerance",
     lambda subject: subject.sample is not None and np.isfinite(subject.sample.numbers["tolerance"]),
     "no sample with two images of a class",
 )
 def plane(subjects: Sequence[Subject]) -> Figure:
     """Both of pooled features; a training records them of projections (Wang and Liu 2021)."""
-    made, (axes,) = panels(1, 2.6)
-    for group in groups_of(subjects):
+    made, (axes,) = style.panels(1, 2.6)
+    for group in style.groups_of(subjects):
         numbers = [_sample(subject).numbers for subject in group]
         points = np.array([(each["uniformity"], each["tolerance"]) for each in numbers])
-        label, style = group[0].group, look(group[0].place)
+        label, own = group[0].group, style.look(group[0].place)
         if len(points) > 1:
-            axes.plot(*points.T, linestyle="", alpha=0.5, **style)
-        axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=label, **style)
+            axes.plot(*points.T, linestyle="", alpha=0.5, **own)
+        axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=label, **own)
     axes.margins(0.2)
     axes.set_ylabel("tolerance (mean cosine)")
     axes.set_xlabel("uniformity, log E exp(−2 |x − y|²)\n(left: more even)")
     return made
 
 
-@figure(
+@style.figure(
     "A map of the test features",
     lambda subject: subject.sample is not None and len(subject.sample.features) >= SMALLEST,
     f"no sample of {SMALLEST} images",
-    most=4,
 )
 def features(subjects: Sequence[Subject]) -> Figure:
-    """Features, and learned class centers as stars, by t-SNE; of several seeds, of the first.
-
-    Distances between groups, and their sizes, mean little.
-    """
-    groups = groups_of(subjects)
-    made, axes_of = panels(len(groups), 3.3)
+    """By t-SNE, with learned class centers as stars. Distances between groups and their sizes mean little."""
+    groups = style.groups_of(subjects)
+    made, axes_of = style.panels(len(groups), 3.3)
     for axes, group in zip(axes_of, groups, strict=True):
         _draw_map(axes, group[0])
         axes.set(title=group[0].group, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
@@ -153,46 +136,33 @@ def _draw_map(axes: Axes, subject: Subject) -> None:
     vectors, shown = directions(sample.features[rows.tolist()]), sample.labels.numpy()[rows]
     if centers is not None and tuple(names) == tuple(subject.class_names):  # not those of other classes
         vectors = np.concatenate([vectors, directions(centers.weight)])
-    embedded = _embed(vectors, seed)
-    points, stars = embedded[: len(rows)], embedded[len(rows) :]
+    if vectors.shape[1] == 1:
+        vectors = np.pad(vectors, ((0, 0), (0, 1)))
+    tsne = TSNE(2, perplexity=min(30.0, (len(vectors) - 1) / 3), init="pca", random_state=seed % 2**32)
+    with threadpool_limits(1):  # threads add forces in any order, and t-SNE amplifies how they round
+        embedded = tsne.fit_transform(vectors)
+    (x, y), (at_x, at_y) = embedded[: len(rows)].T, embedded[len(rows) :].T
     star: dict[str, Any] = {"marker": "*", "edgecolors": "black", "zorder": 4}
-    (x, y), (at_x, at_y) = points.T, stars.T
-    if len(names) <= len(COLORS):
+    if len(names) <= len(style.COLORS):
         for c, name in enumerate(names):
-            own: dict[str, Any] = {"color": COLORS[c], "marker": MARKERS[c], "label": name}
+            own: dict[str, Any] = {"color": style.COLORS[c], "marker": style.MARKERS[c], "label": name}
             axes.scatter(x[shown == c], y[shown == c], s=14, alpha=0.7, **own)
-        axes.scatter(at_x, at_y, s=170, color=COLORS[: len(stars)], **star)
+        axes.scatter(at_x, at_y, s=170, color=style.COLORS[: len(at_x)], **star)
         return
-    scale: dict[str, Any] = {
-        "cmap": "viridis",
-        "norm": LogNorm(counts.min(), max(counts.max(), counts.min() + 1)),
-    }
+    norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
+    scale: dict[str, Any] = {"cmap": "viridis", "norm": norm}
     drawn = axes.scatter(x, y, s=9, c=counts[shown], alpha=0.8, **scale)
-    axes.scatter(at_x, at_y, s=60, c=counts[: len(stars)], **scale, **star)
+    axes.scatter(at_x, at_y, s=60, c=counts[: len(at_x)], **scale, **star)
     axes.figure.colorbar(drawn, ax=axes, label="training images of the class", location="bottom")
 
 
 def directions(vectors: Tensor) -> NDArray[np.float32]:
-    """Return unit rows of vectors `[N, D]` without their mean.
-
-    What all features share, and what all centers share, adds the same to every logit.
-    """
-    vectors = vectors.detach().float().cpu()
-    unit: NDArray[np.float32] = F.normalize(vectors - vectors.mean(dim=0), dim=1).numpy()
+    """Return unit rows of vectors `[N, D]` without their mean, which adds the same to every logit."""
+    unit: NDArray[np.float32] = F.normalize(vectors - vectors.mean(dim=0), dim=1).float().numpy()
     return unit
 
 
-def _embed(vectors: NDArray[np.float32], seed: int) -> NDArray[Any]:
-    if vectors.shape[1] == 1:
-        vectors = np.pad(vectors, ((0, 0), (0, 1)))
-    tsne = TSNE(2, perplexity=min(30.0, (len(vectors) - 1) / 3), init="pca", random_state=seed % 2**32)
-    # Several threads add up forces in an order of their own, and t-SNE amplifies what rounding differs.
-    with threadpool_limits(1):
-        embedded: NDArray[Any] = tsne.fit_transform(vectors)
-    return embedded
-
-
-@figure(
+@style.figure(
     "Similarity of centers",
     lambda subject: (
         subject.centers is not None
@@ -200,16 +170,15 @@ def _embed(vectors: NDArray[np.float32], seed: int) -> NDArray[Any]:
         and subject.centers.weight.isfinite().all()
     ),
     f"no class centers, or more than {_MOST_CLASSES:,}",
-    most=4,
 )
 def centers(subjects: Sequence[Subject]) -> Figure:
     """Cosine of every two learned class centers, alike ones side by side; of several seeds, of the first."""
-    groups = groups_of(subjects)
-    made, axes_of = panels(len(groups), 3.8)
+    groups = style.groups_of(subjects)
+    made, axes_of = style.panels(len(groups), 3.8)
     for axes, group in zip(axes_of, groups, strict=True):
         found, names = group[0].centers, group[0].class_names
         assert found is not None  # a figure is drawn of what lacks nothing
-        similarity = found.similarity().detach().double().cpu().numpy()
+        similarity = found.similarity().double().numpy()
         order = cluster(similarity)
         shown = similarity[np.ix_(order, order)]
         np.fill_diagonal(shown, np.nan)
@@ -238,55 +207,51 @@ def accuracies(subject: Subject) -> dict[str, pd.Series]:
     for entry in subject.evaluations if subject.counted else ():
         values = entry["metrics"].get("per_class") or []
         if entry.get("data", subject.data) == subject.data and len(values) == len(subject.class_counts):
-            known = [value if is_number(value) else np.nan for value in values]
-            found.setdefault(str(entry["protocol"]), pd.Series(known, subject.class_counts.numpy()))
+            series = pd.Series(values, subject.class_counts.numpy(), dtype=float)
+            found.setdefault(str(entry["protocol"]), series)
     return found
 
 
-@figure(
+@style.figure(
     "Accuracy of each class against its training images",
     accuracies,
     "no recorded accuracy of each class",
 )
 def accuracy(subjects: Sequence[Subject]) -> Figure:
     """As the release records it; dotted: 20 and 100 training images (few, medium, many)."""
-    made, (axes,) = panels(1, 2.6)
+    made, (axes,) = style.panels(1, 2.6)
     level = all(each.index.nunique() == 1 for s in subjects for each in accuracies(s).values())
-    for group in groups_of(subjects):
+    for group in style.groups_of(subjects):
         found = pd.DataFrame([accuracies(subject) for subject in group])
         for protocol in found:
             mean = pd.concat(found[protocol].dropna().tolist(), axis=1).mean(axis=1).dropna()
             x, y = np.maximum(mean.index.to_numpy(), 0.5), mean.to_numpy()  # no training images: at 0.5
             if level:
                 x, y = np.arange(1, len(y) + 1), np.sort(y)
-            label, own = f"{group[0].group}, {protocol}", look(len(axes.lines))
+            label, own = f"{group[0].group}, {protocol}", style.look(len(axes.lines))
             axes.plot(x, y, linestyle="", alpha=0.7, label=label, **own)
     axes.set(ylim=(-4, 104), ylabel="top-1 accuracy (%)", xlabel="classes, from the worst to the best")
     if not level:
         axes.set(xscale="log", xlabel="training images of the class")
-        plain_log(axes.xaxis)
+        style.plain_log(axes.xaxis)
         for edge in (FEW_BELOW, MANY_ABOVE):
-            axes.axvline(edge, color=FAINT, linewidth=0.8, linestyle=":")
+            axes.axvline(edge, color=style.FAINT, linewidth=0.8, linestyle=":")
     return made
 
 
-@figure(
+@style.figure(
     "Nearest neighbours and hardest negatives",
     lambda subject: subject.sample is not None and subject.sample.neighbours,
     "no sample",
-    most=3,
 )
 def neighbours(subjects: Sequence[Subject]) -> Figure:
-    """Queries, the most similar training images and, below, the most similar test images of other classes.
-
-    Above each its class and cosine.
-    """
-    groups = groups_of(subjects)
-    count = max(len(_sample(group[0]).neighbours) for group in groups)
-    made = Figure((WIDTH, len(groups) * (1.5 * count + 0.3)), layout="constrained")
-    for part, group in zip(made.subfigures(len(groups), squeeze=False).ravel(), groups, strict=True):
-        part.suptitle(group[0].group)
-        sample = _sample(group[0])
+    """Queries, the most similar training images and, below, test images of other classes, with cosines."""
+    samples = {group[0].group: _sample(group[0]) for group in style.groups_of(subjects)}
+    count = max(len(sample.neighbours) for sample in samples.values())
+    made = Figure((style.WIDTH, len(samples) * (1.5 * count + 0.3)), layout="constrained")
+    parts = made.subfigures(len(samples), squeeze=False).ravel()
+    for part, (name, sample) in zip(parts, samples.items(), strict=True):
+        part.suptitle(name)
         columns = 1 + max(len(query.nearest[1]) for query in sample.neighbours)
         rows = part.subplots(2 * len(sample.neighbours), columns, squeeze=False)
         for axes in rows.ravel():
@@ -295,9 +260,9 @@ def neighbours(subjects: Sequence[Subject]) -> Figure:
             above[0].imshow(query.image.permute(1, 2, 0).numpy())
             above[0].set_title(f"query: {sample.class_names[query.label]}", fontsize=7)
             for places, found in ((above[1:], query.nearest), (below[1:], query.hardest)):
-                for axes, (image, label, score) in zip(places, zip(*found, strict=True), strict=False):
+                for axes, image, label, score in zip(places, *found, strict=False):
                     axes.imshow(image.permute(1, 2, 0).numpy())
-                    color = COLORS[0] if int(label) == query.label else COLORS[3]
+                    color = style.COLORS[0] if int(label) == query.label else style.COLORS[3]
                     words = f"{sample.class_names[int(label)]}\n{float(score):.2f}"
                     axes.set_title(words, fontsize=7, color=color)
     return made

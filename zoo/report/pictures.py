@@ -9,6 +9,7 @@ from zoo.report import features, training  # noqa: F401  # which fill `FIGURES`
 from zoo.report.style import FIGURES, groups_of, save
 from zoo.report.subject import Subject
 
+_MOST = 8  # groups of subjects that a figure has room for
 IN_A_RELEASE = ("features", "centers", "scores", "balance", "accuracy", "curves")
 
 
@@ -20,11 +21,11 @@ def draw(key: str, subjects: Sequence[Subject], *files: Path, title: str = "") -
     """
     kind = FIGURES[key]
     groups = groups_of([subject for subject in subjects if kind.has(subject)])
-    drawn = [subject for group in groups[: kind.most] for subject in group]
+    drawn = [subject for group in groups[:_MOST] for subject in group]
     if drawn:
         save(kind.draw(drawn), *files, title=title)
-    too_many = f"more than {kind.most}"
-    return {s.label: too_many if kind.has(s) else kind.without for s in subjects if s not in drawn}
+    rest = [subject for subject in subjects if subject not in drawn]
+    return {each.label: f"more than {_MOST}" if kind.has(each) else kind.without for each in rest}
 
 
 def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:

@@ -48,13 +48,10 @@ class Sample:
     """N test images, as an encoder sees them.
 
     Attributes:
-        features: as the encoder gives them `[N, D]`, under the evaluation view.
-        labels: `[N]`.
-        class_names: of the C classes of these images.
-        class_counts: images of each in the training split `[C]`, int64.
+        features: `[N, D]`, under the evaluation view.
+        class_counts: training images of each class `[C]`, int64.
         images: which images they are, in words.
         positive_scores: cosines of two training views of the same image `[N]`; None for a training without.
-        neighbours: of some query images.
     """
 
     features: Tensor
@@ -105,7 +102,6 @@ def take_sample(
     encoder: Encoder,
     train_set: ImageDataset,
     test_set: ImageDataset,
-    *,
     views: ViewsConfig | None = None,
     image_size: int | None = None,
     size: int = 2000,
@@ -116,7 +112,7 @@ def take_sample(
     scores are cosines of its pooled features: a release has no projection head.
 
     Args:
-        encoder: images `[B, 3, S, S]` to features `[B, D]`.
+        encoder: what encodes them.
         train_set: where neighbours come from; of more than ten times `size` images, a seeded part.
         test_set: what the sample is drawn from.
         views: for two training views of each image; None where the training has none.
@@ -124,8 +120,7 @@ def take_sample(
         size: test images to encode; all of them when there are fewer.
 
     Raises:
-        DataError: for an empty split, splits with other classes, images that cannot be read, or features
-            that are not finite.
+        DataError: for an empty split, other classes, unreadable images, or features that are not finite.
     """
     if len(test_set) < SMALLEST or not len(train_set):
         found = f"{len(train_set)} training and {len(test_set)} test images"
@@ -157,10 +152,7 @@ def _draw(count: int, at_most: int, what: str) -> NDArray[np.int64]:
 def _positive_scores(
     encoder: Encoder, tested: ImageDataset, views: ViewsConfig | None, image_size: int | None
 ) -> Tensor | None:
-    """Return cosines of two training views of each image `[N]`, in order.
-
-    Of three views the first is for a classifier: the last two are what training contrasts.
-    """
+    """Return cosines of two training views of each image `[N]`: of the last two, which training contrasts."""
     if views is None or len(views.train) < 2:
         return None
     try:

@@ -49,27 +49,16 @@ _STYLE: dict[str, Any] = {
     "text.parse_math": False,  # a class may be called "$"
     "svg.hashsalt": "zoo",
 }
-WIDTH = 3.4
-"""Inches of a figure: a column of a paper."""
+WIDTH = 3.4  # inches: a column of a paper
 
 
 class Kind(NamedTuple):
-    """A figure that can be made.
-
-    Attributes:
-        title: heading.
-        reading: what is drawn and how to read it, with source: the function's docstring.
-        has: whether a subject can be drawn.
-        without: what one that cannot be drawn lacks.
-        most: groups of subjects that it has room for.
-        draw: draws subjects that lack nothing.
-    """
+    """A figure that can be made: heading, how to read it, who has what it needs, and what others lack."""
 
     title: str
     reading: str
     has: Callable[[Subject], object]
     without: str
-    most: int
     draw: Draw
 
 
@@ -77,10 +66,8 @@ FIGURES: dict[str, Kind] = {}
 """Every figure by the name of its function, in the order of the report."""
 
 
-def figure(
-    title: str, has: Callable[[Subject], object], without: str, *, most: int = 8
-) -> Callable[[Draw], Draw]:
-    """Make a function one of `FIGURES`, with the common style and a legend of all labels; see `Kind`."""
+def figure(title: str, has: Callable[[Subject], object], without: str) -> Callable[[Draw], Draw]:
+    """Make a function one of `FIGURES`, read as its docstring says, in the common style and with a legend."""
 
     def register(draw: Draw) -> Draw:
         @wraps(draw)
@@ -96,7 +83,7 @@ def figure(
                     made.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
             return made
 
-        FIGURES[draw.__name__] = Kind(title, str(inspect.getdoc(draw)), has, without, most, drawn)
+        FIGURES[draw.__name__] = Kind(title, str(inspect.getdoc(draw)), has, without, drawn)
         return drawn
 
     return register
@@ -110,11 +97,7 @@ def _styled() -> Any:
 
 
 def save(made: Figure, *paths: Path, title: str = "") -> None:
-    """Write a figure to files that end in .png or .svg.
-
-    Raises:
-        ZooError: for one that cannot be written.
-    """
+    """Write a figure to files that end in .png or .svg; raise `ZooError` for one that cannot be written."""
     with _styled():
         if title:
             made.suptitle(title, x=0.01, ha="left", wrap=True)
@@ -124,10 +107,14 @@ def save(made: Figure, *paths: Path, title: str = "") -> None:
                 made.savefig(path, dpi=200)
 
 
-def panels(rows: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
+def panels(count: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
     """Return a figure and its panels row by row, each so many inches high."""
+    rows = -(-count // columns)
     made = Figure((WIDTH, rows * height + 0.3), layout="constrained")
-    return made, list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())
+    axes_of = list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())
+    for axes in axes_of[count:]:
+        axes.remove()
+    return made, axes_of[:count]
 
 
 def groups_of(subjects: Sequence[Subject]) -> list[list[Subject]]:

@@ -32,32 +32,21 @@ Row = Mapping[str, Any]
 
 Array = NDArray[np.float64]
 
-GRADIENTS = {
-    "class_gradient": "of a class: all its images",
-    "feature_gradient": "of one image: mean in its class",
-    "center_gradient": "of the class's center",
-}
+GRADIENTS = ("class_gradient", "feature_gradient", "center_gradient")
 """Gradient norms that a training records of each class."""
 
 
 @dataclass(eq=False)
 class Subject:
-    """One release, or what is about to become one.
+    """One release, or what is about to become one; what is not known is empty, None or, of a count, -1.
 
     Attributes:
-        name: of the weights.
-        objective: the recipe's `objective.name`.
         data: the training data in words.
         recipe: plain; of a converted release what it records instead.
-        rows: of metrics.jsonl; may be empty.
-        class_rows: of classes.jsonl; may be empty.
-        class_names: of the C classes; empty where not known.
-        class_counts: training images of each class `[C]`, int64; -1 where not known.
-        centers: learned class centers, if there are any.
+        rows, class_rows: of metrics.jsonl and classes.jsonl.
+        class_counts: training images of each class `[C]`, int64.
         evaluations: entries of the release's metrics.json, the recipe's own first.
-        sample: features of some of its test images; None where there are none.
-        no_sample: why.
-        release: None for what has none yet.
+        sample: features of some of its test images; `no_sample` says why there are none.
         label: its name in the report, short and unique.
         group: the label without the seed: subjects of one group differ in the seed alone.
         place: of its group in the report, which decides colour and marker.
@@ -94,18 +83,15 @@ class Subject:
     @cached_property
     def record(self) -> pd.DataFrame:
         """The recorded scalars, a row for each step and NaN for what was not recorded at it."""
-        rows = [
-            {key: value for key, value in row.items() if is_number(value) and math.isfinite(value)}
-            for row in self.rows
-        ]
-        frame = pd.DataFrame([row for row in rows if "step" in row])
+        finite = [{k: v for k, v in row.items() if is_number(v) and math.isfinite(v)} for row in self.rows]
+        frame = pd.DataFrame([row for row in finite if "step" in row])
         scalars = sorted({*frame.columns} - {"step", "epoch"})
         # of a step recorded twice, the last
         return frame.groupby("step")[scalars].last() if scalars else pd.DataFrame()
 
     @cached_property
     def gradients(self) -> dict[str, Array]:
-        """Mean norm over the training of the gradients of each class `[C]`, by `GRADIENTS`."""
+        """Mean norm over the training of the gradients of each class `[C]`."""
         found = {key: class_means(self.class_rows, key, len(self.class_counts)) for key in GRADIENTS}
         return {key: values for key, values in found.items() if values is not None}
 
@@ -118,19 +104,15 @@ class Subject:
     def numbers(self) -> dict[str, float]:
         """Numbers by name; what is not finite or not there is left out.
 
-        - `recorded/NAME`: mean of every recorded scalar over the last fifth of its records, each of which
-          counts by the steps that it is the mean of; `beginning/NAME`: its first record;
-        - `deviation/NAME`: its standard deviation over the records of `recorded`;
-          `relative_deviation/NAME`: the same by the size of their mean;
-        - `unsteadiness/NAME`: standard deviation of the differences of consecutive ones of these records, by
-          sqrt 2 and by the size of their mean: noise from record to record, whatever the level and a drift;
-        - `features/NAME`: see `Sample.numbers`;
-        - `balance/NAME`: mean of a gradient norm over the most frequent third of the classes by that over the
-          rarest third;
-        - `accuracy/PROTOCOL`: top-1 in percent on the data that the subject was trained on;
-          `accuracy/PROTOCOL/METRIC`: every other metric, and how many `test_images` they are of. Of several
-          evaluations of one protocol the first counts. On other data PROTOCOL is followed by their words,
-          e.g. `accuracy/knn on cifar100 fine_label`.
+        Over the last fifth of the records of each scalar, counted by the steps that each is the mean of:
+        `recorded/NAME` is the mean, `deviation/NAME` the standard deviation, `relative_deviation/NAME` the
+        same by the size of the mean, and `unsteadiness/NAME` the noise from record to record: the standard
+        deviation of differences by sqrt 2 and the size of the mean. `beginning/NAME` is the first record.
+
+        `features/NAME`: see `Sample.numbers`. `balance/NAME`: mean of a gradient norm over the most frequent
+        third of the classes by that over the rarest third. `accuracy/PROTOCOL` and
+        `accuracy/PROTOCOL/METRIC`: the first evaluation by each protocol; on other data than those of the
+        training PROTOCOL is followed by their words, e.g. `accuracy/knn on cifar100 fine_label`.
         """
         found = _recorded(self.record) | _accuracies(self)
         for key, values in self.gradients.items() if self.counted else ():
@@ -170,30 +152,19 @@ def _accuracies(subject: Subject) -> dict[str, float]:
         if data != subject.data:
             protocol += f" on {data.replace(',', '').replace('/', '_')}"
         first.setdefault(protocol, entry)
-    return {
-        f"accuracy/{protocol}" if name == "accuracy" else f"accuracy/{protocol}/{name}": float(value)
-        for protocol, entry in first.items()
-        for name, value in {
-            "test_images": (entry.get("test_set") or {}).get("num_images"),
-            **entry["metrics"],
-        }.items()
-        if is_number(value)
-    }
+    found: dict[str, float] = {}
+    for protocol, entry in first.items():
+        images = (entry.get("test_set") or {}).get("num_images")
+        known = {k: float(v) for k, v in {"test_images": images, **entry["metrics"]}.items() if is_number(v)}
+        found |= {f"accuracy/{protocol}/{name}".removesuffix("/accuracy"): v for name, v in known.items()}
+    return found
 
 
 def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
     """Return a quantity of each class over a whole training `[C]`, from the rows of classes.jsonl.
 
     A row's value counts by what it is a mean of: images of the class for `feature_gradient`, steps that were
-    observed for everything else. NaN for a class that was never observed.
-
-    Args:
-        class_rows: may be empty.
-        key: of the rows.
-        classes: C; a row of another number is left out.
-
-    Returns:
-        None where no class was observed.
+    observed for everything else. NaN for a class that was never observed; None where none was.
     """
     total, weights = np.zeros(classes), np.zeros(classes)
     for row in class_rows:
@@ -211,10 +182,7 @@ def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
     """Open releases with what they record; no encoder is loaded, no image opened.
 
     Their labels are the names that they are given by, without what all begin with. Those whose recipes
-    differ in the seed alone are one group.
-
-    Raises:
-        ZooError: for a name that is no release.
+    differ in the seed alone are one group. Raises `ZooError` for a name that is no release.
     """
     given = list(dict.fromkeys(map(hub.named, names)))
     subjects = [_open(hub.open(name)) for name in given]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from zoo.functional import FEW_BELOW, MANY_ABOVE, paco_optimum
-from zoo.report.style import FAINT, draw_lines, figure, groups_of, look, panels, plain_log
-from zoo.report.subject import GRADIENTS, Array, Subject
+from zoo.functional import FEW_BELOW, MANY_ABOVE
+from zoo.report.style import FAINT, draw_lines, figure, groups_of, panels, plain_log
+from zoo.report.subject import Array, Subject
 
 _PAIRS = {"positive": "positive", "negative": "negative", "same_class": "one class"}
 _SCORES = [f"{pairs}_{what}" for pairs in _PAIRS for what in ("score", "variance")]
@@ -27,6 +25,11 @@ _SHOTS = {
 }
 _ELSEWHERE = re.compile(rf"({'|'.join(_SCORES)})(_ft)?|.*(_many|_medium|_few)")
 _WINDOWS = 20  # windows of classes, where there are so many that running means are drawn
+_GRADIENTS = {
+    "class_gradient": "of a class: all its images",
+    "feature_gradient": "of one image: mean in its class",
+    "center_gradient": "of the class's center",
+}
 
 
 def _draw_recorded(
@@ -49,20 +52,13 @@ def _draw_recorded(
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True))
 
 
-def _two_columns(names: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    made, axes_of = panels(-(-len(names) // 2), 1.4, columns=2)
-    for axes in axes_of[len(names) :]:
-        axes.remove()
-    return made, axes_of[: len(names)]
-
-
 @figure("Curves of training", lambda subject: not subject.record.empty, "no record of its training")
 def curves(subjects: Sequence[Subject]) -> Figure:
     """What was recorded over all classes against the step, a panel for each quantity with its optimum."""
     first = {"loss": 0, "lr": 1, "images_per_second": 2}
     found = {name for subject in subjects for name in subject.record if not _ELSEWHERE.fullmatch(name)}
     names = sorted({name.removesuffix("_optimum") for name in found}, key=lambda n: (first.get(n, 3), n))
-    made, axes_of = _two_columns(names)
+    made, axes_of = panels(len(names), 1.4, columns=2)
     for axes, name in zip(axes_of, names, strict=True):
         _draw_recorded(axes, subjects, name, f"{name}_optimum", "optimum", ticks=2)
         axes.set_title(name.replace("_", " "))
@@ -80,7 +76,7 @@ def scores(subjects: Sequence[Subject]) -> Figure:
     Feature transformation lowers positive scores to make them harder (Zhu et al. 2021, arXiv 2108.02982).
     """
     names = [name for name in _SCORES if any(name in subject.record for subject in subjects)]
-    made, axes_of = _two_columns(names)
+    made, axes_of = panels(len(names), 1.4, columns=2)
     for axes, name in zip(axes_of, names, strict=True):
         _draw_recorded(axes, subjects, name, f"{name}_ft", "after FT", ticks=2)
         pairs, _, what = name.rpartition("_")
@@ -103,43 +99,6 @@ def p_sup(subjects: Sequence[Subject]) -> Figure:
     return made
 
 
-def _weights(subject: Subject) -> tuple[float, float, int] | None:
-    """Return alpha, beta and the length of the queue in a subject's recipe."""
-    objective: Mapping[str, Any] = subject.recipe.get("objective") or {}
-    alpha, beta, queue = (objective.get(key) for key in ("alpha", "beta", "queue_size"))
-    return None if alpha is None or queue is None else (alpha, 1.0 if beta is None else beta, queue)
-
-
-@figure(
-    "The extra loss that centers add",
-    lambda subject: _weights(subject) is not None and subject.counted,
-    "no centers beside samples in its softmax",
-    most=4,
-)
-def extra(subjects: Sequence[Subject]) -> Figure:
-    """L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y), of three classes, its minimum marked.
-
-    The minimum is where PaCo's centers should be for a class (Cui et al. 2021, arXiv 2107.12028).
-    """
-    made, (axes,) = panels(1, 2.6)
-    p, lowest = np.linspace(0.001, 0.999, 999), np.inf
-    for group in groups_of(subjects):
-        weights, counts, order = _weights(group[0]), group[0].class_counts, group[0].frequent_first
-        assert weights is not None  # a figure is drawn of what lacks nothing
-        alpha, beta, queue = weights
-        classes = {"most frequent": order[0], "median": order[len(order) // 2], "rarest": order[-1]}
-        for (kind, c), dash in zip(classes.items(), ("-", "--", ":"), strict=True):
-            positives = queue * float(counts[c]) / float(counts.sum())
-            loss = -beta * np.log(p) - alpha * positives * np.log1p(-p)
-            best = float(paco_optimum(torch.tensor(positives), alpha=alpha, beta=beta).p_sup)
-            label, lowest = f"{group[0].group}, {kind} class", min(lowest, float(loss.min()))
-            axes.plot(p, loss, dash, color=look(group[0].place)["color"], label=label)
-            axes.plot(best, np.interp(best, p, loss), markersize=7, **look(group[0].place))
-    axes.set(xlim=(0, 1), ylim=(lowest - 0.25, lowest + 6), ylabel="L_extra (nats)")  # infinite at both ends
-    axes.set_xlabel("P, probability of all centers together")
-    return made
-
-
 @figure(
     "Gradients over the classes, the most frequent first",
     lambda subject: subject.counted and subject.gradients,
@@ -151,7 +110,7 @@ def balance(subjects: Sequence[Subject]) -> Figure:
     Each is divided by its mean over the classes (Cui et al. 2021, figure 2); of 40 classes or more, running
     means.
     """
-    keys = [key for key in GRADIENTS if any(key in subject.gradients for subject in subjects)]
+    keys = [key for key in _GRADIENTS if any(key in subject.gradients for subject in subjects)]
     made, axes_of = panels(len(keys), 1.6, sharex=True)
     for axes, key in zip(axes_of, keys, strict=True):
         shares = {tuple(sorted(subject.class_counts.tolist(), reverse=True)) for subject in subjects}
@@ -163,7 +122,7 @@ def balance(subjects: Sequence[Subject]) -> Figure:
             if lines:
                 draw_lines(axes, pd.concat(lines, axis=1), group[0].place, group[0].group)
         axes.set_yscale("log", nonpositive="mask")
-        axes.set(title=GRADIENTS[key], ylabel="relative to mean")
+        axes.set(title=_GRADIENTS[key], ylabel="relative to mean")
         plain_log(axes.yaxis)
     axes_of[-1].set_xlabel("classes, the most frequent first")
     return made
