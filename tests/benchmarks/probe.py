@@ -25,10 +25,12 @@ from torch import Tensor, nn
 from tests.benchmarks.harness import Row, gate, synchronize
 from tests.data_fixtures import MEAN, STD, photo
 from zoo import backbones
-from zoo.data import EvalView, ImageDataset
+from zoo.data import ImageDataset
 from zoo.data.dataset import ImageStore
+from zoo.evaluation.encode import Encoder
 from zoo.evaluation.linear import LinearClassifier, fit_linear
-from zoo.evaluation.probe_data import Encoded
+from zoo.evaluation.measure import ProbeData
+from zoo.release import Preprocess
 from zoo.training.precision import float32_products
 
 EPOCHS = 100
@@ -63,7 +65,7 @@ def rows(device: torch.device) -> Iterator[Row]:
         if epoch % 10 == 0:
             ours.append(_seconds(lambda: _ours(model, train_set, test_set, work, device), device))
     probe = _ours(model, train_set, test_set, work, device)
-    features = _encoded(model, train_set, test_set, work, device).test.features
+    features = _encoded(model, train_set, test_set, work, device).test
     other = peer.predict(features.to(device)).to(probe.weight.device)
     disagree = (probe.predict(features) != other).float().mean().item()
     equal = gate("predictions", disagree, 0.01)
@@ -87,9 +89,9 @@ def _photos(work: Work, seed: int) -> ImageDataset:
     return ImageDataset(ImageStore(pixels), labels, names)
 
 
-def _encoded(model: nn.Module, train: ImageDataset, test: ImageDataset, work: Work, device: Any) -> Encoded:
-    view = EvalView(size=work.size, crop_pct=1.0)
-    return Encoded(model, train, test, view=view, mean=MEAN, std=STD, device=device)
+def _encoded(model: nn.Module, train: ImageDataset, test: ImageDataset, work: Work, device: Any) -> ProbeData:
+    preprocess = Preprocess(work.size, 1.0, "bilinear", tuple(MEAN), tuple(STD))
+    return ProbeData(Encoder(model, preprocess, device=torch.device(device)), train, test)
 
 
 def _ours(
@@ -102,7 +104,9 @@ def _ours(
 class _Peer:
     """A training loop around the frozen backbone; `epoch` is one pass over the images."""
 
-    def __init__(self, model: nn.Module, data: ImageDataset, device: torch.device, encoded: Encoded) -> None:
+    def __init__(
+        self, model: nn.Module, data: ImageDataset, device: torch.device, encoded: ProbeData
+    ) -> None:
         features, labels = (tensor.to(device) for tensor in encoded.train)
         self.scale, self.center = torch.std_mean(features, dim=0, correction=0)
         self.scale = self.scale.clamp(min=1e-6)

@@ -76,7 +76,7 @@ def scores(subjects: Sequence[Subject]) -> Figure:
     Feature transformation lowers positive scores to make them harder (Zhu et al. 2021, arXiv 2108.02982).
     """
     names = [name for name in _SCORES if any(name in subject.record for subject in subjects)]
-    made, axes_of = panels(len(names), 1.4, columns=2)
+    made, axes_of = panels(len(names), 1.6, columns=2)
     for axes, name in zip(axes_of, names, strict=True):
         _draw_recorded(axes, subjects, name, f"{name}_ft", "after FT", ticks=2)
         pairs, _, what = name.rpartition("_")
