@@ -196,6 +196,6 @@ def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -
     made = zoo.finetune(init=PACO, data=own, out=tmp_path / "made", overrides=changes)
     assert own_data(made, own).is_own and not own_data(made, other).is_own
     assert zoo.evaluate(made, "classifier", other, save=False)["metrics"]["test_images"] == 18
-    for folder, count in ((own, 2), (other, 2)):
+    for folder in (own, other):
         sample = zoo.diagnose(made, data=folder, out=tmp_path / "report").subjects[0].sample
         assert sample is not None and sample.images.endswith(f"test images of {folder.name}")

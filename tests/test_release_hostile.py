@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, ZooError
 from zoo.release import Release, format
 from zoo.release.write import check_release
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 import zoo
 from tests.programs.plain_sweep import draw_no_figure
 from tests.report_helpers import COUNTS, MOCO, PACO, class_rows, rows, some_sample, subject
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.modules.centers import Centers
 from zoo.report.features import cluster, directions, penalty, tau_of
 from zoo.report.pictures import draw, draw_pictures
 from zoo.report.style import COLORS, FIGURES
-from zoo.report.subject import Subject, class_means, head_to_tail
+from zoo.report.subject import Subject, class_means
 
 GOLDEN = json.loads((Path(__file__).with_name("golden") / "report.json").read_text())
 
@@ -66,7 +66,6 @@ def test_numbers_are_means_over_the_last_fifth_of_what_was_recorded() -> None:
     assert subject(rows=uneven).numbers["recorded/loss"] == pytest.approx((15 * 2 + 5 * 4) / 20)
     balance = subject(class_rows=class_rows(2.0)).numbers["balance/feature_gradient"]
     assert balance == pytest.approx(COUNTS[:3].mean() / COUNTS[-3:].mean())
-    assert math.isnan(head_to_tail(np.full(10, math.nan), torch.ones(10)))
 
 
 def test_of_several_evaluations_of_a_protocol_the_first_counts_and_other_data_are_named() -> None:
@@ -149,17 +148,6 @@ def test_balance_has_mean_one_from_the_most_to_the_least_frequent_class() -> Non
     np.testing.assert_allclose(found, [3.0, math.nan, 3.0])
 
 
-def test_the_extra_loss_is_smallest_where_the_paper_says() -> None:
-    counts, recipe = torch.tensor([999, 1]), {"objective": {"alpha": 0.05, "queue_size": 8192}}
-    figure = FIGURES["extra"].draw([subject(recipe=recipe, class_counts=counts)])
-    *_, (p, loss) = lines_of(figure)  # of the rarest class
-    positives = 8192 * 0.001
-    np.testing.assert_allclose(loss, -np.log(p) - 0.05 * positives * np.log(1 - p))
-    (best,) = figure.axes[0].lines[-1].get_xdata()
-    assert best == pytest.approx(1 / (1 + 0.05 * positives)) and round(best, 2) == 0.71
-    assert p[loss.argmin()] == pytest.approx(best, abs=2e-3)
-
-
 def test_recorded_accuracy_stands_against_training_images() -> None:
     entry = {"protocol": "knn", "metrics": {"per_class": [*range(9), None]}}
     other = entry | {"protocol": "linear", "data": "elsewhere"}
@@ -190,25 +178,20 @@ def test_maps_of_few_and_many_classes_are_drawn(classes: int, tmp_path: Path) ->
     np.testing.assert_allclose(directions(3 * weight + 7), directions(weight), atol=1e-5)
 
 
-def test_every_figure_is_drawn_or_says_why_not(tmp_path: Path) -> None:
-    pair = [subject(rows=rows(), class_rows=class_rows()), subject("bare", recipe={})]
-    found = {key: draw(key, pair, tmp_path / f"{key}.png") for key in FIGURES}
-    able = {"curves", "scores", "p_sup", "extra", "balance"}
-    assert {key for key, left_out in found.items() if [*left_out] == ["bare"]} == able
-    assert {file.stem for file in tmp_path.iterdir()} == able
-    assert found["hardness"] == {"paco": "there are no images", "bare": "there are no images"}
-    nine = [subject(f"r{i}", rows=rows(i, 5), place=i) for i in range(9)]
-    assert draw("scores", nine, tmp_path / "a.png") == {"r8": "more than 8 are not drawn"}
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ZooError, match="file"):
-        draw("extra", pair, tmp_path / "file" / "a.png")
-
-
 def test_pictures_of_a_release_are_those_that_there_is_something_to_draw_of(tmp_path: Path) -> None:
     drawn = draw_pictures(subject(rows=rows(), sample=some_sample()), tmp_path)
     assert drawn == {name: tmp_path / f"{name}.png" for name in ("features", "scores", "curves")}
-    with pytest.warns(ZooWarning, match="takes 4 test images"):
-        assert not draw_pictures(subject(sample=some_sample(3, 3)), tmp_path / "few").get("features")
+    assert not draw_pictures(subject(sample=some_sample(3, 3)), tmp_path / "few").get("features")
+    pair = [subject(rows=rows(), class_rows=class_rows()), subject("bare", recipe={})]
+    found = {key: draw(key, pair, tmp_path / "all" / f"{key}.png") for key in FIGURES}
+    able = {"curves", "scores", "p_sup", "balance"}
+    assert {key for key, left_out in found.items() if [*left_out] == ["bare"]} == able
+    assert {file.stem for file in (tmp_path / "all").iterdir()} == able
+    nine = [subject(f"r{i}", group=f"r{i}", rows=rows(i, 5), place=i) for i in range(9)]
+    assert draw("scores", nine, tmp_path / "a.png") == {"r8": "more than 8"}
+    with pytest.raises(ZooError, match="file"):
+        (tmp_path / "file").write_text("")
+        draw("scores", pair, tmp_path / "file" / "a.png")
 
 
 def test_a_users_style_is_neither_used_nor_changed() -> None:

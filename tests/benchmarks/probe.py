@@ -104,10 +104,8 @@ def _ours(
 class _Peer:
     """A training loop around the frozen backbone; `epoch` is one pass over the images."""
 
-    def __init__(
-        self, model: nn.Module, data: ImageDataset, device: torch.device, encoded: ProbeData
-    ) -> None:
-        features, labels = (tensor.to(device) for tensor in encoded.train)
+    def __init__(self, model: nn.Module, data: ImageDataset, device: torch.device, probe: ProbeData) -> None:
+        features, labels = (tensor.to(device) for tensor in probe.train)
         self.scale, self.center = torch.std_mean(features, dim=0, correction=0)
         self.scale = self.scale.clamp(min=1e-6)
         x = F.pad((features - self.center) / self.scale, (0, 1), value=1.0)
