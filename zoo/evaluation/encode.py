@@ -161,7 +161,9 @@ def open_encoder(
     check_number("workers", workers or 0, 0)
     place = pick_device(device, "device")
     if isinstance(given, nn.Module):
-        model = unwrapped(given)
+        model: Any = given
+        while hasattr(model, "_orig_mod") or isinstance(model, nn.DataParallel | DistributedDataParallel):
+            model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
         input_of = preprocess_of(model, preprocess)
         if not classifies:
             check_encoder(model, input_of.input_size)
@@ -211,14 +213,6 @@ def check_number(name: str, value: object, least: int) -> None:
     """Raise `ZooError` naming an argument that is no whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ZooError(f"{name}: found {value!r}, expected {least} or more")
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model inside of what `torch.compile`, `DataParallel` and `DistributedDataParallel` made."""
-    inner: Any = model
-    while hasattr(inner, "_orig_mod") or isinstance(inner, nn.DataParallel | DistributedDataParallel):
-        inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
-    return inner  # type: ignore[no-any-return]
 
 
 def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:

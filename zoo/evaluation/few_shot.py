@@ -21,7 +21,7 @@ def few_shot_rows(
     """Yield the rows `[C * shots]`, ascending, of each draw; those of fewer shots are part of those of more.
 
     Args:
-        labels: classes of the training rows `[N]`, by their C names.
+        labels: classes of the training rows `[N]`.
         class_names: C names.
         shots: rows of each class.
         draws: how often.

@@ -45,8 +45,8 @@ def predict(
         max_bad_images: so many unreadable images are left out, with a warning that names them.
 
     Returns:
-        For each image, in order, its classes and their probabilities: the softmax of the classifier's logits.
-        No class prior is added; `prior_words` tells whether that of the training set is in the centers.
+        For each image, in order, its classes and their probabilities, the softmax of the classifier's logits:
+        no class prior is added, see `prior_words`.
 
     Raises:
         ZooError: for a release without centers, or more unreadable images than the limit.

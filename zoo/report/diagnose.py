@@ -14,7 +14,6 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
-import zoo
 from zoo import hub
 from zoo.config import listed, parse
 from zoo.data import ViewsConfig, open_dataset
@@ -32,8 +31,6 @@ from zoo.training import pick_device
 from zoo.training.progress import show_status
 
 DIAGNOSED = RUNS / "diagnosed"
-"""Where reports lie for which no other folder is given."""
-
 _HTML, _NUMBERS, _FIGURES = "report.html", "numbers.json", "figures"
 
 
@@ -54,9 +51,7 @@ def diagnose(
     sample: int = 2000,
     device: str = "auto",
 ) -> Report:
-    """Write a page of figures of one or several trainings, side by side.
-
-    What cannot be had (no record, no centers, no images, ...) is left out of the page, which says why.
+    """Write a page of figures of one or several trainings, side by side, and what it lacks.
 
     Args:
         names: releases (name, folder or repository, see `zoo.open`), or a list of them.
@@ -137,19 +132,14 @@ def _render(
     missing: Mapping[str, str],
 ) -> str:
     """Return the page, which holds all figures as PNG and needs no other file."""
+    columns = ("name", "objective", "trained on", "seed", "images")
     facts = {
-        subject.label: {
-            "name": subject.name,
-            "objective": subject.objective,
-            "trained on": subject.data,
-            "seed": subject.seed,
-            "images": subject.sample.images if subject.sample else subject.no_sample,
-        }
-        for subject in subjects
+        s.label: (s.name, s.objective, s.data, s.seed, s.sample.images if s.sample else s.no_sample)
+        for s in subjects
     }
     recipes = recipe_table(subjects)
     tables = {
-        "Releases": pd.DataFrame(facts),
+        "Releases": pd.DataFrame(facts, columns),
         "In what the recipes differ": recipes.loc[:, recipes.nunique() > 1].T,
         "Numbers": pd.DataFrame({subject.label: subject.numbers for subject in subjects}).sort_index(),
         "Not drawn": pd.DataFrame({"without": missing}),
@@ -167,6 +157,5 @@ def _render(
                 if len(table)
             },
             figures=figures,
-            version=zoo.__version__,
         )
     return text.encode("utf-8", "backslashreplace").decode("utf-8")  # a file's name need not be text

@@ -25,11 +25,8 @@ from zoo.report.sample import SMALLEST, Sample
 from zoo.report.subject import Array, Subject
 from zoo.seeding import derive_seed
 
-_BINS = 50
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)
-_FEWEST_IN_BIN = 5  # negatives in a bin of scores whose mean penalty is drawn
 _MOST_POINTS = 2000  # of more features, as many are drawn at random
-_MOST_CLASSES = 1000  # time and memory of a map of centers grow with their square
 _MOST_NAMES = 30  # classes whose names a map of centers has room for
 
 
@@ -40,8 +37,7 @@ def _sample(subject: Subject) -> Sample:
 
 def tau_of(subject: Subject) -> float | None:
     """Return the temperature of a subject's recipe: at the end, where it is scheduled or learned."""
-    objective: Mapping[str, Any] = subject.recipe.get("objective") or {}
-    tau = objective.get("tau")
+    tau = (subject.recipe.get("objective") or {}).get("tau")
     if isinstance(tau, Mapping):
         tau = subject.numbers.get("recorded/tau", tau.get("end", tau.get("start")))
     return None if tau is None else float(tau)
@@ -55,8 +51,7 @@ def tau_of(subject: Subject) -> float | None:
 def hardness(subjects: Sequence[Subject]) -> Figure:
     """N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives, images of other classes: 1 is the mean.
 
-    Wang and Liu 2021, arXiv 2012.09740, section 3.2. One training is drawn at several temperatures and its
-    own, several each at its own, 0.1 where it has none.
+    One training at several temperatures, several each at its own (Wang and Liu 2021, arXiv 2012.09740, 3.2).
     """
     groups = style.groups_of(subjects)
     taus = [tau_of(group[0]) or _TAUS[1] for group in groups]
@@ -65,7 +60,7 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
         taus = sorted({*_TAUS, taus[0]})
         drawn = [(groups[0], "", place) for place in range(len(taus))]
     negatives = np.concatenate([_sample(subject).pairs["other_class"].numpy() for subject in subjects])
-    edges = np.linspace(negatives.min(), max(negatives.max(), negatives.min() + 1e-3), _BINS + 1)
+    edges = np.linspace(negatives.min(), max(negatives.max(), negatives.min() + 1e-3), 51)
     middles = (edges[:-1] + edges[1:]) / 2
     made, (axes,) = style.panels(1, 2.6)
     for (group, name, place), tau in zip(drawn, taus, strict=True):
@@ -86,7 +81,7 @@ def penalty(sample: Sample, tau: float, edges: Array) -> Array:
     scores = sample.scores[apart].double().numpy()
     counts, _ = np.histogram(scores, edges)
     sums, _ = np.histogram(scores, edges, weights=weights[apart].numpy())
-    return np.where(counts >= _FEWEST_IN_BIN, sums / np.maximum(counts, 1), np.nan)
+    return np.where(counts >= 5, sums / np.maximum(counts, 1), np.nan)
 
 
 @style.figure(
@@ -101,8 +96,6 @@ def plane(subjects: Sequence[Subject]) -> Figure:
         numbers = [_sample(subject).numbers for subject in group]
         points = np.array([(each["uniformity"], each["tolerance"]) for each in numbers])
         label, own = group[0].group, style.look(group[0].place)
-        if len(points) > 1:
-            axes.plot(*points.T, linestyle="", alpha=0.5, **own)
         axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=label, **own)
     axes.margins(0.2)
     axes.set_ylabel("tolerance (mean cosine)")
@@ -158,18 +151,15 @@ def _draw_map(axes: Axes, subject: Subject) -> None:
 
 def directions(vectors: Tensor) -> NDArray[np.float32]:
     """Return unit rows of vectors `[N, D]` without their mean, which adds the same to every logit."""
-    unit: NDArray[np.float32] = F.normalize(vectors - vectors.mean(dim=0), dim=1).float().numpy()
+    vectors = vectors.detach().float().cpu()
+    unit: NDArray[np.float32] = F.normalize(vectors - vectors.mean(dim=0), dim=1).numpy()
     return unit
 
 
 @style.figure(
     "Similarity of centers",
-    lambda subject: (
-        subject.centers is not None
-        and 2 <= len(subject.centers.weight) <= _MOST_CLASSES
-        and subject.centers.weight.isfinite().all()
-    ),
-    f"no class centers, or more than {_MOST_CLASSES:,}",
+    lambda s: s.centers and 2 <= len(s.centers.weight) <= 1000 and s.centers.weight.isfinite().all(),
+    "no class centers, or more than 1,000",
 )
 def centers(subjects: Sequence[Subject]) -> Figure:
     """Cosine of every two learned class centers, alike ones side by side; of several seeds, of the first."""
@@ -178,7 +168,7 @@ def centers(subjects: Sequence[Subject]) -> Figure:
     for axes, group in zip(axes_of, groups, strict=True):
         found, names = group[0].centers, group[0].class_names
         assert found is not None  # a figure is drawn of what lacks nothing
-        similarity = found.similarity().double().numpy()
+        similarity = found.similarity().detach().double().cpu().numpy()
         order = cluster(similarity)
         shown = similarity[np.ix_(order, order)]
         np.fill_diagonal(shown, np.nan)
@@ -212,11 +202,7 @@ def accuracies(subject: Subject) -> dict[str, pd.Series]:
     return found
 
 
-@style.figure(
-    "Accuracy of each class against its training images",
-    accuracies,
-    "no recorded accuracy of each class",
-)
+@style.figure("Accuracy of each class against its training images", accuracies, "no record of it")
 def accuracy(subjects: Sequence[Subject]) -> Figure:
     """As the release records it; dotted: 20 and 100 training images (few, medium, many)."""
     made, (axes,) = style.panels(1, 2.6)
@@ -240,9 +226,7 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
 
 
 @style.figure(
-    "Nearest neighbours and hardest negatives",
-    lambda subject: subject.sample is not None and subject.sample.neighbours,
-    "no sample",
+    "Nearest neighbours and hardest negatives", lambda s: s.sample and s.sample.neighbours, "no sample"
 )
 def neighbours(subjects: Sequence[Subject]) -> Figure:
     """Queries, the most similar training images and, below, test images of other classes, with cosines."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,16 +22,12 @@ from zoo.evaluation.encode import Encoder, encode_images, extract
 from zoo.functional.checks import check_features
 from zoo.seeding import derive_seed
 
-SMALLEST = 4
-"""Images that a sample needs: fewer have no pairs to speak of."""
-
-_GALLERY = 10  # training images that are encoded, for one of the sample
+SMALLEST = 4  # images that a sample needs: fewer have no pairs to speak of
 _PAIRED = 4096  # images at most whose pairs enter uniformity and tolerance: N^2 numbers are formed
 _ANCHORS = 256  # images whose scores with all others are kept
 _QUERIES, _SHOWN = 4, 4  # query images, and neighbours shown of each
 
-Shown = tuple[Tensor, Tensor, Tensor]
-"""Images `[k, 3, h, w]`, uint8, most similar first, their labels and cosines `[k]`."""
+Shown = tuple[Tensor, Tensor, Tensor]  # images `[k, 3, h, w]`, most similar first, labels, cosines `[k]`
 
 
 class Neighbours(NamedTuple):
@@ -45,13 +41,10 @@ class Neighbours(NamedTuple):
 
 @dataclass(eq=False)
 class Sample:
-    """N test images, as an encoder sees them.
+    """N test images, as an encoder sees them: their features `[N, D]` and classes `[N]`.
 
-    Attributes:
-        features: `[N, D]`, under the evaluation view.
-        class_counts: training images of each class `[C]`, int64.
-        images: which images they are, in words.
-        positive_scores: cosines of two training views of the same image `[N]`; None for a training without.
+    `class_counts` are the training images of each class `[C]`, `images` says in words which ones these are,
+    `positive_scores` are cosines of two training views of each `[N]`.
     """
 
     features: Tensor
@@ -84,10 +77,7 @@ class Sample:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Measures by name: `uniformity`, `tolerance`, `alignment`, and mean and deviation of `pairs`.
-
-        Uniformity is log E exp(-2 |x - y|^2) over pairs, tolerance the mean cosine of pairs of one class.
-        """
+        """Measures by name: `uniformity`, `tolerance`, `alignment`, and mean and deviation of `pairs`."""
         unit = F.normalize(self.features[:_PAIRED], dim=1)
         found = {"uniformity": float(functional.uniformity(unit))}
         found["tolerance"] = float(functional.tolerance(unit, self.labels[:_PAIRED]))
@@ -106,28 +96,19 @@ def take_sample(
     image_size: int | None = None,
     size: int = 2000,
 ) -> Sample:
-    """Encode a seeded sample of the test images, and a larger one of the training images.
+    """Encode a seeded sample of at most `size` test images, and ten times as many training images.
 
-    Test labels are used for measures and figures alone. The encoder is in evaluation mode throughout, and
-    scores are cosines of its pooled features: a release has no projection head.
-
-    Args:
-        encoder: what encodes them.
-        train_set: where neighbours come from; of more than ten times `size` images, a seeded part.
-        test_set: what the sample is drawn from.
-        views: for two training views of each image; None where the training has none.
-        image_size: the recipe's `data.image_size`, for these views.
-        size: test images to encode; all of them when there are fewer.
+    Scores are cosines of pooled features: a release has no projection head. `views` and `image_size` are the
+    recipe's, for two training views of each image.
 
     Raises:
         DataError: for an empty split, other classes, unreadable images, or features that are not finite.
     """
     if len(test_set) < SMALLEST or not len(train_set):
-        found = f"{len(train_set)} training and {len(test_set)} test images"
-        raise DataError(f"diagnose: found {found}, expected at least 1 and {SMALLEST}")
+        raise DataError(f"diagnose: found {len(train_set)} training images, {len(test_set)} to test on")
     require_same_classes(train_set.class_names, test_set.class_names, "diagnose: ")
     tested = test_set.subset(_draw(len(test_set), size, "look"))
-    gallery = train_set.subset(np.sort(_draw(len(train_set), _GALLERY * size, "gallery")))
+    gallery = train_set.subset(np.sort(_draw(len(train_set), 10 * size, "gallery")))
     features, *_ = encode_images(tested, encoder, f"{encoder.name}: test images")
     bank, *_ = encode_images(gallery, encoder, f"{encoder.name}: training images")
     check_features(features, "diagnose: features")
@@ -156,17 +137,10 @@ def _positive_scores(
     if views is None or len(views.train) < 2:
         return None
     try:
-        loader = TrainLoader(
-            tested,
-            views.model_copy(update={"cache": False}),  # a sample is no data set to keep
-            mean=encoder.preprocess.mean,
-            std=encoder.preprocess.std,
-            batch_size=256,
-            drop_last=False,
-            seed=derive_seed("look views", 0),
-            device=encoder.device,
-            image_size=image_size,
-        )
+        how: dict[str, Any] = {"mean": encoder.preprocess.mean, "std": encoder.preprocess.std}
+        how |= {"batch_size": 256, "drop_last": False, "seed": derive_seed("look views", 0)}
+        uncached = views.model_copy(update={"cache": False})  # a sample is no data set to keep
+        loader = TrainLoader(tested, uncached, device=encoder.device, image_size=image_size, **how)
         batches = (
             (view, batch.index + second * len(tested))  # the place in the sample stands for the label
             for batch in loader.stream(0, loader.steps_per_epoch)

@@ -18,8 +18,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from zoo.files import writing
 from zoo.report.subject import Subject
 
-# Okabe & Ito 2008 without its yellow (invisible on white), ordered so that neighbours differ in lightness,
-# then three of Paul Tol's "muted" set. Ten classes at most are told apart by colour, in grey by the marker.
+# Okabe & Ito 2008 without yellow, ordered so that neighbours differ in lightness, then three of Paul Tol's.
 COLORS = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9"),
     *("#882255", "#CC79A7", "#333333", "#999933", "#AA4499"),
@@ -28,7 +27,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 FAINT = "#8A8A8A"
 
 Draw = Callable[[Sequence[Subject]], Figure]
-
 # For letters that matplotlib's own font lacks, class names in Chinese for one, where one is installed.
 _FALLBACKS = ("Noto Sans CJK SC", "WenQuanYi Micro Hei", "Microsoft YaHei", "PingFang SC", "Arial Unicode MS")
 _STYLE: dict[str, Any] = {
@@ -62,8 +60,7 @@ class Kind(NamedTuple):
     draw: Draw
 
 
-FIGURES: dict[str, Kind] = {}
-"""Every figure by the name of its function, in the order of the report."""
+FIGURES: dict[str, Kind] = {}  # by the names of their functions, in the order of the report
 
 
 def figure(title: str, has: Callable[[Subject], object], without: str) -> Callable[[Draw], Draw]:
@@ -131,9 +128,7 @@ def look(place: int) -> dict[str, Any]:
 
 
 def draw_lines(axes: Axes, lines: pd.DataFrame, place: int, label: str, dash: str = "-") -> None:
-    """Draw the mean of a group's seeds, a column each, as a line, and each of several seeds faintly."""
-    if lines.shape[1] > 1:
-        axes.plot(lines.index, lines, color=look(place)["color"], linewidth=0.6, alpha=0.4, linestyle=dash)
+    """Draw the mean of a group's seeds, a column each, as a line."""
     mean = lines.mean(axis=1)
     every = max(len(mean) // 6, 1)  # a few markers
     axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **look(place))

@@ -28,28 +28,17 @@ from zoo.training import RunFolder
 from zoo.training.stages import class_rows_of, rows_of
 
 Row = Mapping[str, Any]
-"""Of metrics.jsonl or classes.jsonl."""
-
 Array = NDArray[np.float64]
-
-GRADIENTS = ("class_gradient", "feature_gradient", "center_gradient")
-"""Gradient norms that a training records of each class."""
+GRADIENTS = ("class_gradient", "feature_gradient", "center_gradient")  # norms, recorded of each class
 
 
 @dataclass(eq=False)
 class Subject:
     """One release, or what is about to become one; what is not known is empty, None or, of a count, -1.
 
-    Attributes:
-        data: the training data in words.
-        recipe: plain; of a converted release what it records instead.
-        rows, class_rows: of metrics.jsonl and classes.jsonl.
-        class_counts: training images of each class `[C]`, int64.
-        evaluations: entries of the release's metrics.json, the recipe's own first.
-        sample: features of some of its test images; `no_sample` says why there are none.
-        label: its name in the report, short and unique.
-        group: the label without the seed: subjects of one group differ in the seed alone.
-        place: of its group in the report, which decides colour and marker.
+    `rows` and `class_rows` are those of metrics.jsonl and classes.jsonl, `class_counts` training images of each
+    class `[C]`. The `label` is short and unique. Subjects of one `group` differ in the seed alone; its `place`
+    in the report decides colour and marker.
     """
 
     name: str
@@ -72,8 +61,7 @@ class Subject:
     @property
     def seed(self) -> int | None:
         """Of the training; None for a converted release."""
-        seed: int | None = (self.recipe.get("training") or {}).get("seed")
-        return seed
+        return (self.recipe.get("training") or {}).get("seed")
 
     @property
     def counted(self) -> bool:
@@ -110,9 +98,8 @@ class Subject:
         deviation of differences by sqrt 2 and the size of the mean. `beginning/NAME` is the first record.
 
         `features/NAME`: see `Sample.numbers`. `balance/NAME`: mean of a gradient norm over the most frequent
-        third of the classes by that over the rarest third. `accuracy/PROTOCOL` and
-        `accuracy/PROTOCOL/METRIC`: the first evaluation by each protocol; on other data than those of the
-        training PROTOCOL is followed by their words, e.g. `accuracy/knn on cifar100 fine_label`.
+        third of the classes by that over the rarest third. `accuracy/PROTOCOL`, `accuracy/PROTOCOL/METRIC`: the
+        first evaluation by each protocol; "PROTOCOL on DATA" on other data than those of the training.
         """
         found = _recorded(self.record) | _accuracies(self)
         for key, values in self.gradients.items() if self.counted else ():
@@ -126,8 +113,7 @@ class Subject:
 
 def _recorded(record: pd.DataFrame) -> dict[str, float]:
     found: dict[str, float] = {}
-    # A row is the mean of the steps since the row before it: where a training was stopped and went on, or in
-    # a release's history, that is not the same number for all.
+    # a row is the mean of the steps since the row before it, which are not as many for every row
     lengths = pd.Series(np.diff(record.index, prepend=0).clip(1), record.index)
     for name in record:
         all_values = record[name].dropna()
@@ -161,28 +147,27 @@ def _accuracies(subject: Subject) -> dict[str, float]:
 
 
 def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
-    """Return a quantity of each class over a whole training `[C]`, from the rows of classes.jsonl.
+    """Return a quantity of each class over a training `[C]`, from classes.jsonl; NaN or None without any.
 
-    A row's value counts by what it is a mean of: images of the class for `feature_gradient`, steps that were
-    observed for everything else. NaN for a class that was never observed; None where none was.
+    A row counts by what it is a mean of: images of the class for `feature_gradient`, else observed steps.
     """
-    total, weights = np.zeros(classes), np.zeros(classes)
-    for row in class_rows:
-        if len(row.get(key) or ()) == classes:
-            values = np.array(row[key], dtype=float)  # None is NaN
-            weight = np.array(row["images"] if key == "feature_gradient" else [row["looks"]] * classes)
-            known = np.isfinite(values)
-            total[known] += (values * weight)[known]
-            weights[known] += weight[known]
-    means: Array = np.divide(total, weights, out=np.full(classes, np.nan), where=weights > 0)
-    return means if weights.any() else None
+    found = [row for row in class_rows if len(row.get(key) or ()) == classes]
+    per_image = key == "feature_gradient"
+    weights = np.array([row["images"] if per_image else [row["looks"]] * classes for row in found])
+    values = np.array([row[key] for row in found], dtype=float)  # None is NaN
+    known = np.isfinite(values)
+    if not known.any():
+        return None
+    total = np.where(known, values * weights, 0).sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        means: Array = total / np.where(known, weights, 0).sum(axis=0)
+    return means
 
 
 def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
     """Open releases with what they record; no encoder is loaded, no image opened.
 
-    Their labels are the names that they are given by, without what all begin with. Those whose recipes
-    differ in the seed alone are one group. Raises `ZooError` for a name that is no release.
+    Labels are the names without what all begin with; recipes that differ in the seed alone are one group.
     """
     given = list(dict.fromkeys(map(hub.named, names)))
     subjects = [_open(hub.open(name)) for name in given]

@@ -24,7 +24,6 @@ _SHOTS = {
     "_few": f"few (< {FEW_BELOW})",
 }
 _ELSEWHERE = re.compile(rf"({'|'.join(_SCORES)})(_ft)?|.*(_many|_medium|_few)")
-_WINDOWS = 20  # windows of classes, where there are so many that running means are drawn
 _GRADIENTS = {
     "class_gradient": "of a class: all its images",
     "feature_gradient": "of one image: mean in its class",
@@ -32,9 +31,7 @@ _GRADIENTS = {
 }
 
 
-def _draw_recorded(
-    axes: Axes, subjects: Sequence[Subject], name: str, other: str, what: str, ticks: int
-) -> None:
+def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: str, what: str) -> None:
     """Draw a recorded scalar against the step, and dashed `other`, which is `what` of it.
 
     Of many records, running means over 2 % of them; of several seeds, the mean over the steps that all reach.
@@ -43,13 +40,11 @@ def _draw_recorded(
         for key, ending, dash in ((name, "", "-"), (other, f", {what}", "--")):
             found = [subject.record[key].dropna() for subject in group if key in subject.record]
             if found:
-                smooth = [
-                    each.rolling(max(len(each) // 50, 1), center=True).mean().dropna() for each in found
-                ]
-                lines = pd.concat(smooth, axis=1).sort_index().interpolate("index", limit_area="inside")
+                means = [s.rolling(max(len(s) // 50, 1), center=True).mean().dropna() for s in found]
+                lines = pd.concat(means, axis=1).sort_index().interpolate("index", limit_area="inside")
                 draw_lines(axes, lines.dropna(), group[0].place, group[0].group + ending, dash)
     axes.set_xlabel("optimizer step")
-    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(2 if axes.get_gridspec().ncols > 1 else 5, integer=True))
 
 
 @figure("Curves of training", lambda subject: not subject.record.empty, "no record of its training")
@@ -60,7 +55,7 @@ def curves(subjects: Sequence[Subject]) -> Figure:
     names = sorted({name.removesuffix("_optimum") for name in found}, key=lambda n: (first.get(n, 3), n))
     made, axes_of = panels(len(names), 1.4, columns=2)
     for axes, name in zip(axes_of, names, strict=True):
-        _draw_recorded(axes, subjects, name, f"{name}_optimum", "optimum", ticks=2)
+        _draw_recorded(axes, subjects, name, f"{name}_optimum", "optimum")
         axes.set_title(name.replace("_", " "))
     return made
 
@@ -78,7 +73,7 @@ def scores(subjects: Sequence[Subject]) -> Figure:
     names = [name for name in _SCORES if any(name in subject.record for subject in subjects)]
     made, axes_of = panels(len(names), 1.6, columns=2)
     for axes, name in zip(axes_of, names, strict=True):
-        _draw_recorded(axes, subjects, name, f"{name}_ft", "after FT", ticks=2)
+        _draw_recorded(axes, subjects, name, f"{name}_ft", "after FT")
         pairs, _, what = name.rpartition("_")
         axes.set_title(f"{_PAIRS[pairs]}: {'mean' if what == 'score' else what}")
     return made
@@ -93,7 +88,7 @@ def p_sup(subjects: Sequence[Subject]) -> Figure:
     shots = [shot for shot in _SHOTS if any(f"p_sup{shot}" in subject.record for subject in subjects)]
     made, axes_of = panels(len(shots), 1.4, sharex=True)
     for axes, shot in zip(axes_of, shots, strict=True):
-        _draw_recorded(axes, subjects, f"p_sup{shot}", f"p_sup_optimum{shot}", "optimum", ticks=5)
+        _draw_recorded(axes, subjects, f"p_sup{shot}", f"p_sup_optimum{shot}", "optimum")
         axes.set(title=_SHOTS[shot], ylabel="probability", ylim=(-0.03, 1.03))
         axes.label_outer()
     return made
@@ -105,10 +100,9 @@ def p_sup(subjects: Sequence[Subject]) -> Figure:
     "no record of its classes' gradients",
 )
 def balance(subjects: Sequence[Subject]) -> Figure:
-    """Norms of the loss's gradient by pooled features (centers: their weights), means over the training.
+    """Norms of the loss's gradient by pooled features (centers: their weights), by their mean over classes.
 
-    Each is divided by its mean over the classes (Cui et al. 2021, figure 2); of 40 classes or more, running
-    means.
+    Means over the training (Cui et al. 2021, figure 2); of 40 classes or more, running means.
     """
     keys = [key for key in _GRADIENTS if any(key in subject.gradients for subject in subjects)]
     made, axes_of = panels(len(keys), 1.6, sharex=True)
@@ -133,4 +127,4 @@ def _by_rank(subject: Subject, values: Array) -> pd.Series:
     mean = np.nanmean(values) or np.nan  # gradients of 0, of a single step say, have no share
     values = (values / mean)[subject.frequent_first]
     ranked = pd.Series(values, index=np.arange(1, len(values) + 1, dtype=float))
-    return ranked.rolling(max(len(values) // _WINDOWS, 1), min_periods=1, center=True).mean()
+    return ranked.rolling(max(len(values) // 20, 1), min_periods=1, center=True).mean()
