@@ -36,9 +36,9 @@ GRADIENTS = ("class_gradient", "feature_gradient", "center_gradient")  # norms, 
 class Subject:
     """One release, or what is about to become one; what is not known is empty, None or, of a count, -1.
 
-    `rows` and `class_rows` are those of metrics.jsonl and classes.jsonl, `class_counts` training images of each
-    class `[C]`. The `label` is short and unique. Subjects of one `group` differ in the seed alone; its `place`
-    in the report decides colour and marker.
+    `rows` and `class_rows` are those of metrics.jsonl and classes.jsonl, `class_counts` training images of
+    each class `[C]`. The `label` is short and unique. Subjects of one `group` differ in the seed alone; its
+    `place` in the report decides colour and marker.
     """
 
     name: str
@@ -98,8 +98,8 @@ class Subject:
         deviation of differences by sqrt 2 and the size of the mean. `beginning/NAME` is the first record.
 
         `features/NAME`: see `Sample.numbers`. `balance/NAME`: mean of a gradient norm over the most frequent
-        third of the classes by that over the rarest third. `accuracy/PROTOCOL`, `accuracy/PROTOCOL/METRIC`: the
-        first evaluation by each protocol; "PROTOCOL on DATA" on other data than those of the training.
+        third of the classes by that over the rarest third. `accuracy/PROTOCOL`, `accuracy/PROTOCOL/METRIC`:
+        the first evaluation by each protocol; "PROTOCOL on DATA" on other data than those of the training.
         """
         found = _recorded(self.record) | _accuracies(self)
         for key, values in self.gradients.items() if self.counted else ():
