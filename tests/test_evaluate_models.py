@@ -62,20 +62,6 @@ def test_evaluate_warns_where_nobody_says_how_a_models_images_are_made() -> None
     assert (entry["preprocess"]["input_size"], entry["preprocess"]["mean"]) == (224, (0.485, 0.456, 0.406))
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (PIXELS | {"size": 8}, 'preprocess: unknown key "size"'),
-        ({key: value for key, value in PIXELS.items() if key != "std"}, 'preprocess: missing key "std"'),
-        (PIXELS | {"interpolation": "bicubik"}, 'Did you mean "bicubic"'),
-    ],
-)
-def test_evaluate_names_a_mistake_in_preprocess(given: Any, expected: str) -> None:
-    with pytest.raises(zoo.ZooError) as error:
-        zoo.evaluate(nn.Flatten(), "knn", FEW, preprocess=given)
-    assert expected in str(error.value)
-
-
 def test_evaluate_finds_timms_classifier_inside_of_a_model_and_sees_where_it_was_taken_off() -> None:
     inner = timm.create_model("resnet10t", num_classes=5)
     with pytest.raises(zoo.ZooError, match=r"call model\.get_submodule\('1'\)\.reset_classifier\(0\)"):

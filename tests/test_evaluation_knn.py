@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from sklearn.neighbors import KNeighborsClassifier
 
 from zoo.errors import DataError, ZooError
 from zoo.functional.knn import _ranking_keys, knn_predict
@@ -35,21 +34,6 @@ def test_agrees_with_brute_force(digits, k, tau):
     bank, labels, queries, _ = digits
     found = knn_predict(bank, labels, queries[:100], k=k, tau=tau, num_classes=10, chunk=97)
     assert found.predictions.tolist() == brute_force(bank, labels, queries[:100], k, tau, 10)
-
-
-def test_agrees_with_sklearn_and_settings_decide(digits):
-    bank, labels, queries, truth = digits
-    votes = {}
-    for k, tau in ((20, 0.07), (600, 0.07), (600, 10.0)):
-        theirs = KNeighborsClassifier(
-            k, metric="cosine", algorithm="brute", weights=lambda d, tau=tau: np.exp((1 - d) / tau)
-        )
-        theirs.fit(bank.double().numpy(), labels.numpy())
-        expected = theirs.predict(queries.double().numpy())
-        votes[k, tau] = knn_predict(bank, labels, queries, k=k, tau=tau, num_classes=10).predictions
-        assert votes[k, tau].tolist() == expected.tolist()
-    assert not torch.equal(votes[600, 0.07], votes[600, 10.0])  # the temperature matters
-    assert (votes[20, 0.07] == truth).float().mean() > 0.95
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 300, 1200, 5000])

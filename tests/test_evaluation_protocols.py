@@ -15,7 +15,7 @@ import zoo
 from tests.evaluation_helpers import folders
 from zoo.cli.show import print_evaluations
 from zoo.data import open_dataset
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.evaluation.evaluate import own_data
 from zoo.evaluation.measure import without_prior
 from zoo.modules import Centers
@@ -112,19 +112,6 @@ def test_data_that_a_protocol_cannot_measure_on_are_refused_in_one_line(
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
-def test_accuracy_is_over_the_classes_that_have_test_images(made: Release, tmp_path: Path) -> None:
-    data = folders(tmp_path, a=(1, 2), b=(1, 2), rare=(1, 0))
-    for protocol, settings in (
-        ("knn", {"k": 1}),
-        ("few_shot", {"shots": 1}),  # one training image of a class is enough
-        ("linear", {"l2_grid": [0.1]}),
-    ):
-        with pytest.warns(ZooWarning, match="no image of 1 of the 3 classes \\(rare\\)"):
-            entry = zoo.evaluate(made, protocol, data, save=False, **settings)
-        assert entry["metrics"]["test_images"] == 4
-    assert entry["metrics"]["per_class"][2] is None
-
-
 def test_a_labelled_batch_without_training_images_and_some_classes_is_classified(
     made: Release, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -165,17 +152,6 @@ def test_a_classifier_less_the_log_prior() -> None:
     assert entry["metrics"]["accuracy"] == pytest.approx(expected, abs=0.2)  # an image may lie on the line
     assert entry["settings"] == {"tau": tau}
     assert abs(100 * (logits.argmax(1).numpy() == data.labels).mean() - expected) > 0.3  # it was adjusted
-
-
-def test_classes_have_many_or_few_images_by_what_the_centers_were_learned_from() -> None:
-    """On other data, too: "digits" alone is balanced, and every class of it has more than 100 images."""
-    own, other = (zoo.evaluate(PACO, "classifier", data) for data in (None, "digits"))
-    assert own["train_set"]["sha256"] != other["train_set"]["sha256"]
-    assert other["metrics"] == own["metrics"]  # the test images are the same
-    assert own["metrics"]["few"] is not None
-    assert (own["chosen"], other["chosen"]) == ({}, {"train_counts": "of the centers"})
-    probed = zoo.evaluate(PACO, "knn", "digits")
-    assert probed["metrics"]["few"] is None  # a probe learns from the data that are given
 
 
 def test_a_class_without_training_images_is_never_predicted_however_rare_its_prior() -> None:

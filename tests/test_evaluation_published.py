@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import zoo
-from tests import warm
 from tests.evaluation_helpers import MEAN, STD, VIEW, digits, encoder, entry_of, state_of
 from tests.test_training import StopAfter
-from zoo.data import TrainLoader, ViewsConfig, eval_images, open_dataset, parse_data_spec
+from zoo.data import TrainLoader, ViewsConfig, eval_images
 from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.evaluate import parse_protocol
@@ -150,21 +147,6 @@ def test_the_encoder_is_left_exactly_as_it_was(
     assert flags == [parameter.requires_grad for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize(("fraction", "seed"), [(0.01, 0), (0.25, 3)])
-def test_few_labels_are_those_of_a_recipes_subset(fraction: float, seed: int) -> None:
-    config, _ = parse_data_spec(f"digits?imbalance=50&fraction={fraction}&seed={seed}")
-    tail = open_dataset(parse_data_spec(f"digits?imbalance=50&seed={seed}")[0], "train", None)
-    part = labelled_part(tail, fraction, seed)
-    expected = [min(count, max(1, round(count * fraction))) for count in tail.class_counts.tolist()]
-    assert part.class_counts.tolist() == expected
-    names = [
-        [each.name_of(i) for i in range(len(each))] for each in (part, open_dataset(config, "train", None))
-    ]
-    assert names[0] == names[1]
-    more = labelled_part(tail, 0.5, seed)
-    assert {*names[0]} < {more.name_of(i) for i in range(len(more))}
-
-
 @pytest.mark.parametrize("name", SHORT)
 def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, tmp_path: Path) -> None:
     settings = SHORT[name]
@@ -182,47 +164,6 @@ def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, 
     assert release.metrics["evaluations"][-1] == resumed and {*release_files(copied)} == before
     first, second = state_of(tmp_path / "whole"), state_of(tmp_path / "cut")
     assert all(torch.equal(value, second[key]) for key, value in first.items())
-
-
-def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: Path, tmp_path: Path) -> None:
-    out = tmp_path / "probe"
-    command = ["-m", "zoo", "evaluate", "linear_full", str(copied), "--out", str(out)]
-    for key, value in {**SHORT["linear_full"], "epochs": 60}.items():
-        command += ["--set", f"{key}={value}"]
-    process = warm.start(*command)
-    deadline = time.monotonic() + 600
-    metrics = out / "metrics.jsonl"
-    while not (metrics.is_file() and metrics.read_text()):  # before its first row the run may not have begun
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=600)
-    assert process.returncode == 75
-    assert "the state is saved" in stderr and "Traceback" not in stderr
-    done = warm.run(*command, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "step 1320/1320" in done.stderr  # progress in plain lines
-    assert re.search(r"linear_full +\d+\.\d", done.stdout)
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) -> None:
-    asked = "{protocol: linear_full, epochs: 2, milestones: [], lr: 0.3, scale: [0.8, 1.0]}"
-    asked += ", {protocol: few_shot, shots: 1}, retrieval"
-    changes = [
-        f"evaluation=[{asked}]",
-        "training.epochs=2",
-        "schedule.warmup_epochs=1",
-        "training.device=cpu",
-    ]
-    release = zoo.pretrain("cifar_resnet20.paco_digits_lt50", out=tmp_path / "out", overrides=changes)
-    found = release.metrics["evaluations"]
-    assert [entry["protocol"] for entry in found] == ["linear_full", "few_shot", "retrieval"]
-    # the same encoder, data and settings: the run that is there is taken, wherever it was asked for
-    again = zoo.evaluate(release, "linear_full", save=False, resume=True)
-    assert again["metrics"] == found[0]["metrics"] and again["settings"]["epochs"] == 2
-    assert len(list((release.path / "run").glob("linear_full-*"))) == 1
 
 
 @pytest.mark.parametrize(

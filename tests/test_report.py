@@ -98,13 +98,6 @@ def test_scores_are_the_recorded_ones_before_and_after_ft_of_trainings_with_and_
     assert legend == {"ft", "ft, after FT", "plain"}
 
 
-def test_seeds_of_a_group_are_drawn_as_their_mean() -> None:
-    seeds = [subject(f"a{s}", group="a", rows=rows(s, ft_from=10_000)) for s in range(3)]
-    (mean,) = FIGURES["scores"].draw(seeds).axes[0].lines
-    each = np.array([[row["positive_score"] for row in s.rows] for s in seeds])
-    np.testing.assert_allclose(np.asarray(mean.get_ydata(), float), each.mean(axis=0))
-
-
 def test_hardness_is_the_relative_penalty_of_real_negatives() -> None:
     sample, edges = some_sample(), np.linspace(-1, 1, 5)
     sums, counts = np.zeros(4), np.zeros(4)
@@ -118,16 +111,6 @@ def test_hardness_is_the_relative_penalty_of_real_negatives() -> None:
     np.testing.assert_allclose(penalty(sample, 0.2, edges), expected, rtol=1e-6)
     scheduled = {"objective": {"tau": {"start": 0.1, "end": 0.5}}}
     assert tau_of(subject()) == 0.2 and tau_of(subject(recipe=scheduled)) == 0.5
-
-
-def test_the_plane_has_every_subject_at_its_place() -> None:
-    sample = some_sample()
-    (line,) = FIGURES["plane"].draw([subject(sample=sample)]).axes[0].lines
-    unit = torch.nn.functional.normalize(sample.features, dim=1).double()
-    distances = torch.pdist(unit).square()
-    assert float(line.get_xdata()[0]) == pytest.approx(float((-2 * distances).exp().mean().log()), rel=1e-4)
-    same = torch.triu(sample.labels[:, None] == sample.labels, 1)
-    assert float(line.get_ydata()[0]) == pytest.approx(float((unit @ unit.T)[same].mean()), rel=1e-4)
 
 
 def test_balance_has_mean_one_from_the_most_to_the_least_frequent_class() -> None:
