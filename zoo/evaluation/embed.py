@@ -86,8 +86,8 @@ def embed(
 
 def _check_file(file: Path) -> None:
     """Raise `ZooError` for another ending, a place that cannot be written, or parquet without pyarrow."""
-    if (ending := file.suffix.lower()) not in (".npz", ".parquet"):
-        hint = did_you_mean(ending, (".npz", ".parquet"))
+    if (ending := file.suffix.lower()) not in (known := (".npz", ".parquet")):
+        hint = did_you_mean(ending, known)
         raise ZooError(f'out: found "{file}", expected a file that ends in .npz or .parquet.{hint}')
     check_writable(file)
     if ending == ".parquet" and importlib.util.find_spec("pyarrow") is None:
@@ -95,7 +95,7 @@ def _check_file(file: Path) -> None:
 
 
 def write_embedding(found: Embedding, file: Path) -> None:
-    """Write an embedding under a temporary name and rename it; raise `ZooError` where that fails.
+    """Write an embedding whole or not at all; raise `ZooError` where that fails.
 
     - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about`, JSON.
     - `.parquet`: a row an image, columns `file`, `label` (the class's name) and `feature`, a list of D

@@ -48,7 +48,7 @@ def class_mean_scores(features: Tensor, labels: Tensor, test: Tensor, *, num_cla
     Features are `[M, D]` with at least one row of each class, labels `[M]`, test features `[N, D]`.
 
     Raises:
-        DataError: for features that are not finite, or of unequal dimension.
+        DataError: for features that do not fit.
     """
     check_features(features, "few_shot: training features")
     check_features(test, "few_shot: test features", dim=features.shape[1])

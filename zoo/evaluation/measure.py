@@ -34,10 +34,8 @@ from zoo.training.signals import interruptible
 class ProbeData:
     """What a protocol may know: training images with labels, test images without, and their features.
 
-    Either set may be None where no protocol will read it.
-
-    Raises:
-        DataError: if the two sets have other classes; of the features, for an unreadable image.
+    Either set may be None where no protocol will read it. Raises `DataError` if the two sets have other
+    classes, and where features are asked for, for an unreadable image.
     """
 
     def __init__(

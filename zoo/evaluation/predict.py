@@ -37,7 +37,7 @@ def predict(
     """Classify images with the learned class centers.
 
     Args:
-        release: a release with centers, its name or folder.
+        release: with centers, its name or folder.
         data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders.
         top: how many classes of each image; all where there are fewer.
         device: "auto", "cpu" or "cuda".

@@ -87,8 +87,8 @@ def train_classifier(
 
 def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
     """Return the part of a training set whose labels are used, as a recipe's `data.subset` draws it."""
-    part = Subset(fraction=fraction, seed=seed)
-    return train_set.subset(select_subset(part, train_set.labels, train_set.num_classes))
+    part = select_subset(Subset(fraction=fraction, seed=seed), train_set.labels, train_set.num_classes)
+    return train_set.subset(part)
 
 
 def choose_backend(train_set: ImageDataset) -> Literal["tensor", "torchvision"]:

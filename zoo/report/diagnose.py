@@ -55,10 +55,10 @@ def diagnose(
 
     Args:
         names: releases (name, folder or repository, see `zoo.open`), or a list of them.
-        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`, which may hold an earlier
+        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`, in place of an earlier
             report; `runs/diagnosed/NAME` when None.
-        data: images to encode for all of them, see `zoo.data.any_data.Data`; each one's own when None, or
-            where a folder is that of another one's own data.
+        data: images to encode for all, see `zoo.data.any_data.Data`; each one's own when None, or where a
+            folder is that of another one's own data.
         sample: test images to encode, 4 or more; all where there are fewer.
         device: "auto", "cpu" or "cuda".
 

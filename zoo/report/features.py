@@ -98,8 +98,7 @@ def plane(subjects: Sequence[Subject]) -> Figure:
         label, own = group[0].group, style.look(group[0].place)
         axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=label, **own)
     axes.margins(0.2)
-    axes.set_ylabel("tolerance (mean cosine)")
-    axes.set_xlabel("uniformity, log E exp(−2 |x − y|²)\n(left: more even)")
+    axes.set(ylabel="tolerance (mean cosine)", xlabel="uniformity, log E exp(−2 |x − y|²)\n(left: more even)")
     return made
 
 
@@ -225,9 +224,7 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
     return made
 
 
-@style.figure(
-    "Nearest neighbours and hardest negatives", lambda s: s.sample and s.sample.neighbours, "no sample"
-)
+@style.figure("Neighbours and hardest negatives", lambda s: s.sample and s.sample.neighbours, "no sample")
 def neighbours(subjects: Sequence[Subject]) -> Figure:
     """Queries, the most similar training images and, below, test images of other classes, with cosines."""
     samples = {group[0].group: _sample(group[0]) for group in style.groups_of(subjects)}

@@ -22,16 +22,15 @@ from zoo.evaluation.encode import Encoder, encode_images, extract
 from zoo.functional.checks import check_features
 from zoo.seeding import derive_seed
 
-SMALLEST = 4  # images that a sample needs: fewer have no pairs to speak of
+SMALLEST = 4  # images that a sample needs
 _PAIRED = 4096  # images at most whose pairs enter uniformity and tolerance: N^2 numbers are formed
 _ANCHORS = 256  # images whose scores with all others are kept
 _QUERIES, _SHOWN = 4, 4  # query images, and neighbours shown of each
-
 Shown = tuple[Tensor, Tensor, Tensor]  # images `[k, 3, h, w]`, most similar first, labels, cosines `[k]`
 
 
 class Neighbours(NamedTuple):
-    """One query image `[3, h, w]`, uint8, its class, similar training images, and test images of others."""
+    """A query image `[3, h, w]`, uint8, its class, similar training images, and test images of others."""
 
     image: Tensor
     label: int
@@ -126,8 +125,7 @@ def take_sample(
 
 def _draw(count: int, at_most: int, what: str) -> NDArray[np.int64]:
     """Return so many of `count` positions at most, in random order."""
-    order: NDArray[np.int64] = np.random.default_rng(derive_seed(what, 0)).permutation(count)
-    return order[:at_most].astype(np.int64)
+    return np.random.default_rng(derive_seed(what, 0)).permutation(count)[:at_most].astype(np.int64)
 
 
 def _positive_scores(

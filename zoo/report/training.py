@@ -66,10 +66,7 @@ def curves(subjects: Sequence[Subject]) -> Figure:
     "no record of scores",
 )
 def scores(subjects: Sequence[Subject]) -> Figure:
-    """Mean and variance of the scores of pairs that enter the loss, before and after FT.
-
-    Feature transformation lowers positive scores to make them harder (Zhu et al. 2021, arXiv 2108.02982).
-    """
+    """Mean and variance before and after feature transformation (FT; Zhu et al. 2021, arXiv 2108.02982)."""
     names = [name for name in _SCORES if any(name in subject.record for subject in subjects)]
     made, axes_of = panels(len(names), 1.6, columns=2)
     for axes, name in zip(axes_of, names, strict=True):
@@ -81,10 +78,7 @@ def scores(subjects: Sequence[Subject]) -> Figure:
 
 @figure("P_sup in training and its optimum", lambda subject: "p_sup" in subject.record, "no record of P_sup")
 def p_sup(subjects: Sequence[Subject]) -> Figure:
-    """Mass of the softmax on all centers, mean over anchors, and its optimum.
-
-    That is β / (β + α |P(i)|) with the positives that were there (Cui et al. 2021, arXiv 2107.12028).
-    """
+    """Softmax mass on all centers; its optimum is β / (β + α |P(i)|) (Cui et al. 2021, arXiv 2107.12028)."""
     shots = [shot for shot in _SHOTS if any(f"p_sup{shot}" in subject.record for subject in subjects)]
     made, axes_of = panels(len(shots), 1.4, sharex=True)
     for axes, shot in zip(axes_of, shots, strict=True):
