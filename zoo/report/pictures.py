@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
+from zoo.files import writing
 from zoo.report import features, training  # noqa: F401  # which fill `FIGURES`
-from zoo.report.style import FIGURES, groups_of, save
+from zoo.report.style import FIGURES, groups_of, styled
 from zoo.report.subject import Subject
 
 _MOST = 8  # groups of subjects that a figure has room for
@@ -14,18 +17,25 @@ IN_A_RELEASE = ("features", "centers", "scores", "balance", "accuracy", "curves"
 
 
 def draw(key: str, subjects: Sequence[Subject], *files: Path, title: str = "") -> dict[str, str]:
-    """Draw one of `FIGURES` of those subjects that lack nothing, as .png or .svg; none where all do.
-
-    Returns:
-        Why it does not show a subject, by the subject's label.
-    """
+    """Draw one of `FIGURES` as .png or .svg; return by label what subjects that it does not show lack."""
     kind = FIGURES[key]
     groups = groups_of([subject for subject in subjects if kind.has(subject)])
     drawn = [subject for group in groups[:_MOST] for subject in group]
     if drawn:
-        save(kind.draw(drawn), *files, title=title)
+        _save(kind.draw(drawn), *files, title=title)
     rest = [subject for subject in subjects if subject not in drawn]
     return {each.label: f"more than {_MOST}" if kind.has(each) else kind.without for each in rest}
+
+
+def _save(made: Figure, *paths: Path, title: str = "") -> None:
+    """Write a figure to files that end in .png or .svg; raise `ZooError` for one that cannot be written."""
+    with styled():
+        if title:
+            made.suptitle(title, x=0.01, ha="left", wrap=True)
+        for path in paths:
+            with writing(f'figure "{path}"'):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                made.savefig(path, dpi=200)
 
 
 def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:

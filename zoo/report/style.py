@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -15,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from zoo.files import writing
 from zoo.report.subject import Subject
 
 # Okabe & Ito 2008 without yellow, ordered so that neighbours differ in lightness, then three of Paul Tol's.
@@ -69,7 +67,7 @@ def figure(title: str, has: Callable[[Subject], object], without: str) -> Callab
     def register(draw: Draw) -> Draw:
         @wraps(draw)
         def drawn(subjects: Sequence[Subject]) -> Figure:
-            with _styled():
+            with styled():
                 made = draw(subjects)
                 handles: dict[str, Any] = {}
                 for axes in made.axes:
@@ -86,22 +84,11 @@ def figure(title: str, has: Callable[[Subject], object], without: str) -> Callab
     return register
 
 
-def _styled() -> Any:
+def styled() -> Any:
     """Return a context with this style alone, whatever the user's own settings of matplotlib."""
     fonts = ["DejaVu Sans", *(name for name in _FALLBACKS if name in fontManager.get_font_names())]
     defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
     return mpl.rc_context({**defaults, **_STYLE, "font.family": fonts})
-
-
-def save(made: Figure, *paths: Path, title: str = "") -> None:
-    """Write a figure to files that end in .png or .svg; raise `ZooError` for one that cannot be written."""
-    with _styled():
-        if title:
-            made.suptitle(title, x=0.01, ha="left", wrap=True)
-        for path in paths:
-            with writing(f'figure "{path}"'):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                made.savefig(path, dpi=200)
 
 
 def panels(count: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
