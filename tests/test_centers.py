@@ -25,31 +25,12 @@ def digit(seed: int = 0) -> Image.Image:
     return Image.fromarray(pixels)  # grey, as people's pictures of digits are
 
 
-def test_a_release_s_centers_know_their_classes_and_their_file_holds_tensors_alone() -> None:
-    centers = zoo.open(PACO).centers
-    assert centers is not None
-    assert centers.class_names == DIGITS
-    weight, bias, counts, prototypes = centers  # as before there were names
-    assert (tuple(weight.shape), tuple(bias.shape), prototypes) == ((10, 64), (10,), None)
-    assert counts.tolist() == [125, 80, 52, 33, 21, 14, 9, 5, 3, 2]
-    assert zoo.open(MOCO).centers is None
-
-
 def test_similarity_is_the_cosine_of_the_centers() -> None:
     weight = torch.tensor([[2.0, 0.0], [3.0, 3.0], [0.0, -1.0], [0.0, 0.0]])
     found = Centers(weight, torch.tensor([9.0, 0, 0, 0]), torch.ones(4).long()).similarity()
     half = 0.5**0.5
     expected = torch.tensor([[1, half, 0, 0], [half, 1, -half, 0], [0, -half, 1, 0], [0, 0, 0, 0.0]])
     torch.testing.assert_close(found, expected)
-
-
-def test_the_nearest_other_class_is_never_the_class_itself() -> None:
-    weight = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
-    cosine, index = Centers(weight, torch.zeros(3), torch.ones(3).long()).nearest_other()
-    assert index.tolist() == [1, 0, 1]
-    assert cosine.tolist() == pytest.approx([1 / 1.01**0.5, 1 / 1.01**0.5, -1 / 1.01**0.5])
-    with pytest.raises(zoo.ZooError, match="at least 2"):
-        Centers(weight[:1], torch.zeros(1), torch.ones(1).long()).nearest_other()
 
 
 def test_nearest_classes_are_those_of_the_largest_logits_the_bias_included() -> None:

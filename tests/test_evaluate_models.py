@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
-
 import pytest
 import timm
 import torch
@@ -46,20 +43,6 @@ def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -
     assert bare["preprocess"]["input_size"] == 32
     for entry in others:
         assert (entry["preprocess"], entry["metrics"]) == (bare["preprocess"], bare["metrics"])
-
-
-@pytest.mark.parametrize("given", [zoo.release.Preprocess(**PIXELS), PIXELS | {"mean": [0.5] * 3}])
-def test_evaluate_makes_a_models_images_as_it_is_told(given: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", zoo.errors.ZooWarning)
-        entry = zoo.evaluate(nn.Flatten(), "knn", FEW, preprocess=given)
-    assert entry["preprocess"] == PIXELS
-
-
-def test_evaluate_warns_where_nobody_says_how_a_models_images_are_made() -> None:
-    with pytest.warns(zoo.errors.ZooWarning, match='Flatten has no "pretrained_cfg"'):
-        entry = zoo.evaluate(nn.Flatten(), "knn", FEW)
-    assert (entry["preprocess"]["input_size"], entry["preprocess"]["mean"]) == (224, (0.485, 0.456, 0.406))
 
 
 def test_evaluate_finds_timms_classifier_inside_of_a_model_and_sees_where_it_was_taken_off() -> None:

@@ -187,9 +187,3 @@ def test_mistakes_are_named(
         zoo.evaluate(made, name, "digits", save=False, device="cpu", **where, **arguments)
     assert expected in str(error.value) and "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_model_that_does_not_say_its_width_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ZooError, match=r'found no "num_features".*"linear" takes any model'):
-        entry_of("linear_full", digits(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()

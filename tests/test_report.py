@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -22,7 +21,7 @@ from zoo.errors import ZooError
 from zoo.modules.centers import Centers
 from zoo.report.features import cluster, directions, penalty, tau_of
 from zoo.report.pictures import draw, draw_pictures
-from zoo.report.style import COLORS, FIGURES
+from zoo.report.style import FIGURES
 from zoo.report.subject import Subject, class_means
 
 GOLDEN = json.loads((Path(__file__).with_name("golden") / "report.json").read_text())
@@ -80,22 +79,6 @@ def test_of_several_evaluations_of_a_protocol_the_first_counts_and_other_data_ar
         "accuracy/knn/test_images": 9.0,
         "accuracy/knn on cifar10 long tail 10": 70.0,
     }
-
-
-def test_scores_are_the_recorded_ones_before_and_after_ft_of_trainings_with_and_without() -> None:
-    with_ft, without = rows(1), rows(2, ft_from=10_000)
-    figure = FIGURES["scores"].draw([subject("ft", rows=with_ft), subject("plain", rows=without, place=1)])
-    lines = panel(figure, "positive: mean").lines
-    expected = [
-        (COLORS[0], [row["positive_score"] for row in with_ft]),
-        (COLORS[0], [row["positive_score_ft"] for row in with_ft if "positive_score_ft" in row]),
-        (COLORS[1], [row["positive_score"] for row in without]),
-    ]
-    for line, (color, values) in zip(lines, expected, strict=True):
-        assert line.get_color() == color
-        np.testing.assert_allclose(np.asarray(line.get_ydata(), float), values)
-    legend = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert legend == {"ft", "ft, after FT", "plain"}
 
 
 def test_hardness_is_the_relative_penalty_of_real_negatives() -> None:
@@ -174,9 +157,3 @@ def test_pictures_of_a_release_are_those_that_there_is_something_to_draw_of(tmp_
     with pytest.raises(ZooError, match="file"):
         (tmp_path / "file").write_text("")
         draw("scores", pair, tmp_path / "file" / "a.png")
-
-
-def test_a_users_style_is_neither_used_nor_changed() -> None:
-    with mpl.rc_context({"font.size": 30}):
-        figure = FIGURES["scores"].draw([subject(rows=rows())])
-        assert figure.axes[0].xaxis.label.get_size() < 12 and mpl.rcParams["font.size"] == 30
