@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,16 +12,24 @@ from torch import nn
 
 from zoo import backbones
 from zoo.config import parse
-from zoo.data import DataConfig, EvalView, open_dataset
+from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset
+from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import parse_protocol
-from zoo.evaluation.measure import measure
-from zoo.evaluation.probe_data import Encoded
+from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
+from zoo.release import Preprocess
 from zoo.training import RunFolder
 
 MEAN, STD = [0.3, 0.3, 0.3], [0.4, 0.4, 0.4]
 DATA = parse(DataConfig, {"source": {"kind": "digits"}}, "test")
 VIEW = EvalView(size=8, crop_pct=1.0, interpolation="bilinear")
+
+
+class Digits(NamedTuple):
+    """What protocols see of digits, and the test images with their labels."""
+
+    probe: ProbeData
+    test_set: ImageDataset
 
 
 def encoder() -> nn.Module:
@@ -34,22 +42,18 @@ def encoder() -> nn.Module:
     return model
 
 
-def digits(model: nn.Module | None = None, every: int = 3) -> Encoded:
+def digits(model: nn.Module | None = None, every: int = 3, tested: ImageDataset | None = None) -> Digits:
     """Digits under an encoder, by default as pixels; of the training images one of so many."""
     train_set, test_set = (open_dataset(DATA, split, None) for split in ("train", "test"))
-    train_set = train_set.subset(range(0, 1250, every))
-    model = nn.Flatten() if model is None else model
-    return Encoded(model, train_set, test_set, view=VIEW, mean=MEAN, std=STD, device="cpu")
+    test_set = test_set if tested is None else tested
+    how = Encoder(model or nn.Flatten(), Preprocess(8, 1.0, "bilinear", tuple(MEAN), tuple(STD)))
+    return Digits(ProbeData(how, train_set.subset(range(0, 1250, every)), test_set), test_set)
 
 
-def run_of(folder: Path, **changes: Any) -> ProbeRun:
-    return ProbeRun("test", "cifar_resnet20", DATA, folder, exact=True, **changes)
-
-
-def entry_of(name: str, data: Encoded, run: Path | None = None, **settings: Any) -> dict[str, Any]:
+def entry_of(name: str, data: Digits, run: Path | None = None, **settings: Any) -> dict[str, Any]:
     """Measure by a protocol with some settings."""
-    protocol = parse_protocol(name, settings)
-    return measure(protocol, data, None, None if run is None else run_of(run))
+    state = None if run is None else ProbeRun(DATA, run, exact=True)
+    return measure(parse_protocol(name, settings), *data, None, state)
 
 
 def state_of(folder: Path) -> dict[str, torch.Tensor]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import shutil
 import subprocess
 import sys
@@ -13,15 +11,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import zoo
-from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
 from zoo.cli import app
 from zoo.modules import Centers
-from zoo.release import Release
-from zoo.report.features import cluster
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 DIGITS = tuple("0123456789")
@@ -32,56 +26,12 @@ def digit(seed: int = 0) -> Image.Image:
     return Image.fromarray(pixels)  # grey, as people's pictures of digits are
 
 
-def groups(of: int, members: int, noise: float) -> Centers:
-    """Classes in groups that point in one direction each, shuffled."""
-    generator = torch.Generator().manual_seed(0)
-    directions = torch.linalg.qr(torch.randn(64, of, generator=generator)).Q.T
-    weight = directions.repeat_interleave(members, 0)
-    weight = weight + noise * torch.randn(len(weight), 64, generator=generator) / 8
-    shuffled = torch.randperm(len(weight), generator=generator)
-    names = tuple(f"{int(c) // members}" for c in shuffled)
-    count = len(weight)
-    return Centers(weight[shuffled], torch.zeros(count), torch.arange(count) + 1, class_names=names)
-
-
-def test_a_release_s_centers_know_their_classes_and_their_file_holds_tensors_alone() -> None:
-    centers = zoo.open(PACO).centers
-    assert centers is not None
-    assert centers.class_names == DIGITS
-    weight, bias, counts, prototypes = centers  # as before there were names
-    assert (tuple(weight.shape), tuple(bias.shape), prototypes) == ((10, 64), (10,), None)
-    assert counts.tolist() == [125, 80, 52, 33, 21, 14, 9, 5, 3, 2]
-    assert zoo.open(MOCO).centers is None
-
-
-def test_centers_with_names_are_written_without_them(tmp_path: Path) -> None:
-    centers = some_centers(64)._replace(class_names=tuple("abcde"))
-    release = release_of(tmp_path / "release", trained_encoder(), centers=centers)
-    assert set(load_file(release.path / "centers.safetensors")) == {"weight", "bias", "class_counts"}
-    read = release.centers
-    assert read is not None
-    assert read.class_names == tuple(f"class {index}" for index in range(CLASSES))  # the release's
-    moved = copy.deepcopy(read._replace(bias=read.bias + 1))
-    assert torch.equal(moved.bias, read.bias + 1)
-    assert torch.equal(moved.weight, read.weight)
-    assert moved.class_names == read.class_names
-
-
 def test_similarity_is_the_cosine_of_the_centers() -> None:
     weight = torch.tensor([[2.0, 0.0], [3.0, 3.0], [0.0, -1.0], [0.0, 0.0]])
     found = Centers(weight, torch.tensor([9.0, 0, 0, 0]), torch.ones(4).long()).similarity()
     half = 0.5**0.5
     expected = torch.tensor([[1, half, 0, 0], [half, 1, -half, 0], [0, -half, 1, 0], [0, 0, 0, 0.0]])
     torch.testing.assert_close(found, expected)
-
-
-def test_the_nearest_other_class_is_never_the_class_itself() -> None:
-    weight = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
-    cosine, index = Centers(weight, torch.zeros(3), torch.ones(3).long()).nearest_other()
-    assert index.tolist() == [1, 0, 1]
-    assert cosine.tolist() == pytest.approx([1 / 1.01**0.5, 1 / 1.01**0.5, -1 / 1.01**0.5])
-    with pytest.raises(zoo.ZooError, match="at least 2"):
-        Centers(weight[:1], torch.zeros(1), torch.ones(1).long()).nearest_other()
 
 
 def test_nearest_classes_are_those_of_the_largest_logits_the_bias_included() -> None:
@@ -142,22 +92,6 @@ def test_centers_and_nearest_classes_need_no_plots_data_or_training() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(("of", "members"), [(2, 5), (50, 5)])
-def test_the_map_s_order_puts_alike_classes_side_by_side(of: int, members: int) -> None:
-    centers = groups(of, members, noise=0.5)
-    order = cluster(centers.similarity().double().numpy())
-    assert sorted(order.tolist()) == list(range(of * members))
-    names = [centers.class_names[c] for c in order]
-    assert sum(a != b for a, b in itertools.pairwise(names)) == of - 1
-
-
-def test_a_new_release_shows_the_map_in_its_card(paco: Release, moco: Release) -> None:
-    assert (paco.path / "centers.png").read_bytes().startswith(b"\x89PNG")
-    assert "](centers.png)" in paco.card
-    assert "centers.png" not in moco.card
-    assert not (moco.path / "centers.png").exists()
 
 
 def test_show_lists_the_centers_and_predict_the_nearest_classes_of_an_image(tmp_path: Path) -> None:

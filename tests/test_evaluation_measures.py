@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy import stats
 from sklearn.metrics import accuracy_score, average_precision_score, balanced_accuracy_score, recall_score
 from sklearn.neighbors import NearestCentroid
 from torch import Tensor
 
-from tests.evaluation_helpers import digits, entry_of
 from zoo.errors import DataError, ZooError
 from zoo.evaluation import retrieval
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
@@ -54,21 +51,6 @@ def test_classes_absent_from_the_test_set_count_in_no_mean():
     assert json.loads(json.dumps(m, allow_nan=False)) == m
 
 
-@pytest.mark.parametrize(
-    ("predictions", "labels", "counts", "message"),
-    [
-        ([], [], None, "the test set is empty"),
-        ([0, 6], [0, 1], None, "predictions: found values from 0 to 6, expected 0 to 5"),
-        ([0, 1], [0, -1], None, "test labels: found values from -1 to 0"),
-        ([0], [0], [1, 2], r"train_counts: found \(2,\), expected \(6,\)"),
-    ],
-)
-def test_impossible_predictions_are_refused(predictions, labels, counts, message):
-    given = (torch.tensor(each, dtype=torch.int64) for each in (predictions, labels))
-    with pytest.raises(DataError, match=message):
-        classification_metrics(*given, None if counts is None else torch.tensor(counts), NAMES)
-
-
 @pytest.mark.parametrize(("scale", "bins"), [(0.0, 1), (0.5, 10), (2.0, 15), (50.0, 15)])
 def test_calibration_error_is_that_of_the_authors_code(scale: float, bins: int) -> None:
     """github.com/gpleiss/temperature_scaling, on a grid of boundaries."""
@@ -94,8 +76,6 @@ def test_a_table_has_the_columns_that_its_rows_need_and_a_dash_for_what_is_missi
         "PaCo        81.2      80.0  100.0     7.0    -",
         "kNN          9.0         -      -       -    -",
     ]
-    new = plain({"new": {"accuracy": 50.0, "accuracy_interval": 1.25, "calibration_error": 3.0}})
-    assert new.splitlines()[1].split() == ["new", "50.0", "[48.8,", "51.2]", "-", "-", "-", "-", "3.0"]
     recalls = plain({"r": {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0}})
     assert recalls.splitlines()[0].split() == ["method", "R@1", "R@8", "R@16", "mAP"]
 
@@ -114,10 +94,8 @@ def test_each_draw_has_n_images_of_each_class_and_depends_on_seed_and_number_alo
     assert not torch.equal(drawn[0], rows_of(labels, 5, seed=1)[0])
     for few, more in zip(rows_of(labels, 2), drawn, strict=True):
         assert set(few.tolist()) < set(more.tolist())
-    counts = torch.zeros(59)
-    for rows in rows_of(labels, 2, draws=2000):
-        counts[rows] += 1
-    assert stats.chisquare(counts[:40].numpy()).pvalue > 1e-3  # every image of a class is as likely
+    with pytest.raises(DataError, match='class "c1" has 7; expected 8'):
+        rows_of(labels, 8)
 
 
 def test_the_class_mean_is_sklearns_nearest_centroid_of_unit_features() -> None:
@@ -130,31 +108,6 @@ def test_the_class_mean_is_sklearns_nearest_centroid_of_unit_features() -> None:
     distance = torch.cdist(F.normalize(test, dim=1), torch.tensor(theirs.centroids_).float())
     gaps = scores + 0.5 * distance.square()
     assert (gaps - gaps[:, :1]).abs().max() < 1e-5  # a constant of each row
-
-
-@pytest.mark.parametrize("classifier", ["linear", "mean"])
-def test_few_shot_has_each_draw_the_mean_and_students_interval(classifier: str) -> None:
-    data = digits()
-    metrics = entry_of("few_shot", data, shots=3, classifier=classifier)["metrics"]
-    each = metrics["accuracy_of_draws"]
-    assert len(each) == 5 and len(set(each)) > 1
-    low, high = stats.t.interval(0.95, 4, loc=np.mean(each), scale=stats.sem(each))
-    assert metrics["accuracy"] == pytest.approx(np.mean(each))
-    assert metrics["accuracy_interval"] == pytest.approx((high - low) / 2)
-    assert ("calibration_error" in metrics) == (classifier == "linear")
-    assert not {"many", "medium", "few"} & set(metrics)
-    one = entry_of("few_shot", data, shots=1, classifier=classifier)["metrics"]["accuracy"]
-    assert one + 5 < metrics["accuracy"] < 95
-
-
-def test_a_class_with_too_few_images_is_named_with_its_count() -> None:
-    with pytest.raises(DataError, match=r'"c1" has 2; expected 3 .* the largest number that all have is 2'):
-        rows_of(torch.tensor([0] * 9 + [1] * 2 + [2] * 9), 3)
-    with pytest.raises(DataError, match='class "c1" has 0, "c2" has 0; expected 1'):
-        rows_of(torch.tensor([0] * 9), 1)
-    for settings in ({"shots": 0}, {"draws": 1}, {"l2": 0.0}, {"classifier": "cosine"}):
-        with pytest.raises(ZooError, match=re.escape(next(iter(settings)))):
-            entry_of("few_shot", digits(), **settings)
 
 
 def features(count: int, seed: int, classes: int = 6) -> tuple[Tensor, Tensor]:
@@ -193,14 +146,9 @@ def test_retrieval_is_scikit_learns_and_the_naive_ranking(
     assert 30 < across["map"] < 90 and across["recall_at_1"] < across["recall_at_8"]
 
 
-def test_an_encoder_that_maps_all_to_one_point_finds_nothing() -> None:
-    x, y = torch.ones(20, 3), torch.arange(20) % 4
-    metrics = retrieval_metrics(x, y, num_classes=4, k=[1, 8])
-    assert (metrics["recall_at_1"], metrics["recall_at_8"]) == (0, 0)
-    assert metrics["map"] == pytest.approx(100 * 4 / 19)  # the share of relevant images
-
-
 def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> None:
+    same = retrieval_metrics(torch.ones(20, 3), torch.arange(20) % 4, num_classes=4, k=[1, 8])
+    assert (same["recall_at_1"], same["recall_at_8"]) == (0, 0)  # of an encoder that maps all to one point
     x, y = features(30, 3, classes=2)
     y[7] = 5  # the only one of its class, which stays in the way of the others
     metrics = retrieval_metrics(x, y, num_classes=6, k=[1])
@@ -215,18 +163,6 @@ def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> N
             retrieval_metrics(**{"queries": x, "labels": y, "num_classes": 6, "k": [1]} | change)
 
 
-@pytest.mark.parametrize("gallery", ["test", "train"])
-def test_the_retrieval_protocol_is_the_function_on_the_test_images(gallery: str) -> None:
-    data = digits()
-    entry = entry_of("retrieval", data, gallery=gallery, k=[5, 1])
-    (test, labels), (train, train_labels) = data.test, data.train
-    bank = () if gallery == "test" else (train, train_labels)
-    expected = retrieval_metrics(test, labels, *bank, num_classes=10, k=[1, 5])
-    assert entry["metrics"] == {**expected, "test_images": 547}
-    assert list(entry["metrics"])[:3] == ["recall_at_1", "recall_at_5", "map"]
-    assert entry["metrics"]["recall_at_1"] > 90
-
-
 @pytest.mark.parametrize(
     ("recipe", "expected"),
     [
@@ -235,8 +171,6 @@ def test_the_retrieval_protocol_is_the_function_on_the_test_images(gallery: str)
         ({"objective": {"name": "classify", "loss": {"name": "logit_adjustment", "tau": 0.5}}}, True),
         ({"objective": {"name": "classify", "loss": {"name": "ldam"}}}, None),
         ({"objective": {"name": "paco", "rebalance": True}, "method": None}, True),
-        ({"objective": {"name": "gpaco", "rebalance": False}}, False),
-        ({"objective": {"name": "paco"}}, None),
         ({"objective": {"name": "bcl"}}, True),
         ({"objective": {"name": "classify", "loss": "cross_entropy"}, "method": {"name": "crt"}}, None),
         ({}, None),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,15 @@ import torch.nn.functional as F
 from torch import nn
 
 import zoo
-from tests import warm
 from tests.evaluation_helpers import MEAN, STD, VIEW, digits, encoder, entry_of, state_of
 from tests.test_training import StopAfter
-from zoo.data import TrainLoader, ViewsConfig, eval_images, open_dataset, parse_data_spec
+from zoo.data import TrainLoader, ViewsConfig, eval_images
 from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.evaluate import parse_protocol
 from zoo.evaluation.published import labelled_part
 from zoo.hub.fetch import release_files
 from zoo.release import Release
-from zoo.training import RunFolder
 
 SHORT: dict[str, dict[str, Any]] = {  # digits are no photographs: mild crops
     "linear_full": dict(epochs=20, milestones=[10], lr=0.3, batch_size=16),
@@ -68,7 +64,7 @@ def test_a_linear_layer_is_that_of_a_restatement_in_plain_torch(tmp_path: Path) 
     start = state_of(tmp_path / "start")
     weight, bias = start["classifier.weight"].clone(), start["classifier.bias"].clone()
     assert weight.std().item() == pytest.approx(0.01, rel=0.1) and not bias.any()
-    loader = loader_of(data.train_set, 64, drop_last=False)
+    loader = loader_of(data.probe.train_set, 64, drop_last=False)
     assert loader.steps_per_epoch == 4  # the last batch of an epoch has 58 images
     model = encoder().eval()
     velocity = [torch.zeros_like(weight), torch.zeros_like(bias)]
@@ -84,7 +80,8 @@ def test_a_linear_layer_is_that_of_a_restatement_in_plain_torch(tmp_path: Path) 
     assert (weight - start["classifier.weight"]).abs().max() > 0.01  # it has learned something
     torch.testing.assert_close(found["classifier.weight"], weight, atol=2e-6, rtol=1e-4)
     torch.testing.assert_close(found["classifier.bias"], bias, atol=2e-6, rtol=1e-4)
-    right = ((data.test.features @ weight.T + bias).argmax(1) == data.test.labels).float().mean()
+    truth = torch.tensor(data.test_set.labels)
+    right = ((data.probe.test @ weight.T + bias).argmax(1) == truth).float().mean()
     assert entry["metrics"]["accuracy"] == pytest.approx(100 * right.item(), abs=0.2)
     assert (entry["settings"]["lr"], entry["seed"], entry["chosen"]) == (0.7, 3, {"backend": "tensor"})
 
@@ -97,7 +94,7 @@ def test_a_network_on_few_labels_is_that_of_a_restatement_in_plain_torch(tmp_pat
     start, found = state_of(tmp_path / "start"), state_of(tmp_path / "run")
     head = nn.Linear(64, 10)
     head.load_state_dict({key: start[f"classifier.{key}"] for key in ("weight", "bias")})
-    images = labelled_part(data.train_set, 0.3, 3)
+    images = labelled_part(data.probe.train_set, 0.3, 3)
     assert len(images) % 32  # there is a rest, which is left out
     loader = loader_of(images, 32, drop_last=True)
     steps = 3 * loader.steps_per_epoch
@@ -150,21 +147,6 @@ def test_the_encoder_is_left_exactly_as_it_was(
     assert flags == [parameter.requires_grad for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize(("fraction", "seed"), [(0.01, 0), (0.25, 3)])
-def test_few_labels_are_those_of_a_recipes_subset(fraction: float, seed: int) -> None:
-    config, _ = parse_data_spec(f"digits?imbalance=50&fraction={fraction}&seed={seed}")
-    tail = open_dataset(parse_data_spec(f"digits?imbalance=50&seed={seed}")[0], "train", None)
-    part = labelled_part(tail, fraction, seed)
-    expected = [min(count, max(1, round(count * fraction))) for count in tail.class_counts.tolist()]
-    assert part.class_counts.tolist() == expected
-    names = [
-        [each.name_of(i) for i in range(len(each))] for each in (part, open_dataset(config, "train", None))
-    ]
-    assert names[0] == names[1]
-    more = labelled_part(tail, 0.5, seed)
-    assert {*names[0]} < {more.name_of(i) for i in range(len(more))}
-
-
 @pytest.mark.parametrize("name", SHORT)
 def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, tmp_path: Path) -> None:
     settings = SHORT[name]
@@ -176,84 +158,12 @@ def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, 
         zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, **settings)
     with pytest.raises(ZooError, match=r"run of another recipe.*optimizer\.lr was"):
         zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, resume=True, **{**settings, "lr": 0.2})
+    before, release = {*release_files(copied)}, zoo.open(copied)
     resumed = zoo.evaluate(copied, name, out=tmp_path / "cut", resume=True, **settings)
     assert resumed["metrics"] == whole["metrics"]
+    assert release.metrics["evaluations"][-1] == resumed and {*release_files(copied)} == before
     first, second = state_of(tmp_path / "whole"), state_of(tmp_path / "cut")
     assert all(torch.equal(value, second[key]) for key, value in first.items())
-
-
-def test_the_result_is_an_entry_and_the_run_no_part_of_the_release(copied: Path) -> None:
-    release = zoo.open(copied)
-    before = {*release_files(copied)}
-    count = len(release.metrics["evaluations"])
-    settings = {**SHORT["linear_full"], "epochs": 2, "milestones": []}
-    entry = zoo.evaluate(copied, "linear_full", **settings)
-    assert release.metrics["evaluations"][count:] == [entry]
-    assert f"{entry['metrics']['accuracy']:.2f}" in release.card
-    assert {*release_files(copied)} == before  # what is pushed
-    again = zoo.evaluate(copied, "linear_full", resume=True)  # with the settings that were recorded
-    assert (again["metrics"], again["settings"]) == (entry["metrics"], entry["settings"])
-    assert len(release.metrics["evaluations"]) == count + 1
-    zoo.evaluate(copied, "linear_full", lr=0.2)  # other settings have a folder of their own
-    assert len(list((copied / "run").glob("linear_full-*/metrics.jsonl"))) == 2
-
-
-def test_on_the_command_line_it_stops_with_its_state_saved_and_goes_on(copied: Path, tmp_path: Path) -> None:
-    out = tmp_path / "probe"
-    command = ["-m", "zoo", "evaluate", "linear_full", str(copied), "--out", str(out)]
-    for key, value in {**SHORT["linear_full"], "epochs": 60}.items():
-        command += ["--set", f"{key}={value}"]
-    process = warm.start(*command)
-    deadline = time.monotonic() + 600
-    metrics = out / "metrics.jsonl"
-    while not (metrics.is_file() and metrics.read_text()):  # before its first row the run may not have begun
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=600)
-    assert process.returncode == 75
-    assert "the state is saved" in stderr and "Traceback" not in stderr
-    done = warm.run(*command, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "step 1320/1320" in done.stderr  # progress in plain lines
-    assert re.search(r"linear_full +\d+\.\d", done.stdout)
-
-
-def test_of_a_shipped_release_or_a_model_the_run_lies_in_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    name, settings = "cifar_resnet20.moco_v2_ft_digits_lt50", {**SHORT["semi_supervised"], "epochs": 1}
-    before = {file: file.stat().st_mtime_ns for file in zoo.open(name).path.rglob("*")}
-    zoo.evaluate(name, "semi_supervised", **settings)
-    assert {file: file.stat().st_mtime_ns for file in zoo.open(name).path.rglob("*")} == before
-    model = encoder()
-    config = dict(input_size=(3, 8, 8), mean=MEAN, std=STD, crop_pct=1.0, interpolation="bilinear")
-    model.pretrained_cfg = config
-    entry = zoo.evaluate(model, "semi_supervised", "digits", **settings)
-    assert entry["metrics"]["test_images"] == 547
-    for folder in (name, "model"):
-        assert len(list((tmp_path / "runs" / folder).glob("semi_supervised-*/metrics.jsonl"))) == 1
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) -> None:
-    asked = "{protocol: linear_full, epochs: 2, milestones: [], lr: 0.3, scale: [0.8, 1.0]}"
-    asked += ", {protocol: few_shot, shots: 1}, retrieval"
-    changes = [
-        f"evaluation=[{asked}]",
-        "training.epochs=2",
-        "schedule.warmup_epochs=1",
-        "training.device=cpu",
-    ]
-    release = zoo.pretrain("cifar_resnet20.paco_digits_lt50", out=tmp_path / "out", overrides=changes)
-    found = release.metrics["evaluations"]
-    assert [entry["protocol"] for entry in found] == ["linear_full", "few_shot", "retrieval"]
-    # the same encoder, data and settings: the run that is there is taken, wherever it was asked for
-    again = zoo.evaluate(release, "linear_full", save=False, resume=True)
-    assert again["metrics"] == found[0]["metrics"] and again["settings"]["epochs"] == 2
-    assert len(list((release.path / "run").glob("linear_full-*"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -261,15 +171,10 @@ def test_pretraining_measures_it_where_the_recipe_asks_for_it(tmp_path: Path) ->
     [
         ("linear_full", {"lrr": 1.0}, 'unknown key "lrr". Did you mean "lr"?'),
         ("linear_full", {"epochs": 3}, "milestones: [60, 80] never reached in epochs (3)"),
-        ("linear_full", {"milestones": [80, 60]}, "milestones: found [80, 60], expected each epoch after"),
-        ("linear_full", {"precision": "tf32"}, 'training.precision: found "tf32"'),
         ("linear_full", {"scale": [0.5, 1.5]}, "scale: found [0.5, 1.5]"),
         ("linear_ful", {}, 'Did you mean "linear_full"?'),
         ("semi_supervised", {"fraction": 1.5}, '"fraction": found 1.5'),
-        ("semi_supervised", {"fraction": "0.1"}, '"fraction": found'),
-        ("semi_supervised", {"seed": 2**32}, '"seed": found 4294967296'),
-        ("knn", {"resume": True}, 'resume: protocol "knn" trains nothing that could be kept'),
-        ("linear", {"out": "x"}, 'out: protocol "linear" trains nothing'),
+        ("knn", {"resume": True}, 'out, resume: protocol "knn" trains nothing'),
         ("linear", {"solver": "sgd"}, '"solver": found'),
         ("knn", {"workers": -1}, "workers: found -1"),
     ],
@@ -282,10 +187,3 @@ def test_mistakes_are_named(
         zoo.evaluate(made, name, "digits", save=False, device="cpu", **where, **arguments)
     assert expected in str(error.value) and "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_model_that_does_not_say_its_width_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ZooError, match=r'found no "num_features".*"linear" takes any model'):
-        entry_of("linear_full", digits(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    assert RunFolder(tmp_path / "run").load() is None

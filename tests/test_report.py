@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 import zoo
 from tests.programs.plain_sweep import draw_no_figure
 from tests.report_helpers import COUNTS, MOCO, PACO, class_rows, rows, some_sample, subject
-from zoo.errors import ZooError, ZooWarning
+from zoo.errors import ZooError
 from zoo.modules.centers import Centers
 from zoo.report.features import cluster, directions, penalty, tau_of
 from zoo.report.pictures import draw, draw_pictures
-from zoo.report.style import COLORS, FIGURES
-from zoo.report.subject import Subject, class_means, head_to_tail
+from zoo.report.style import FIGURES
+from zoo.report.subject import Subject, class_means
 
 GOLDEN = json.loads((Path(__file__).with_name("golden") / "report.json").read_text())
 
@@ -66,7 +65,6 @@ def test_numbers_are_means_over_the_last_fifth_of_what_was_recorded() -> None:
     assert subject(rows=uneven).numbers["recorded/loss"] == pytest.approx((15 * 2 + 5 * 4) / 20)
     balance = subject(class_rows=class_rows(2.0)).numbers["balance/feature_gradient"]
     assert balance == pytest.approx(COUNTS[:3].mean() / COUNTS[-3:].mean())
-    assert math.isnan(head_to_tail(np.full(10, math.nan), torch.ones(10)))
 
 
 def test_of_several_evaluations_of_a_protocol_the_first_counts_and_other_data_are_named() -> None:
@@ -81,30 +79,6 @@ def test_of_several_evaluations_of_a_protocol_the_first_counts_and_other_data_ar
         "accuracy/knn/test_images": 9.0,
         "accuracy/knn on cifar10 long tail 10": 70.0,
     }
-
-
-def test_scores_are_the_recorded_ones_before_and_after_ft_of_trainings_with_and_without() -> None:
-    with_ft, without = rows(1), rows(2, ft_from=10_000)
-    figure = FIGURES["scores"].draw([subject("ft", rows=with_ft), subject("plain", rows=without, place=1)])
-    lines = panel(figure, "positive: mean").lines
-    expected = [
-        (COLORS[0], [row["positive_score"] for row in with_ft]),
-        (COLORS[0], [row["positive_score_ft"] for row in with_ft if "positive_score_ft" in row]),
-        (COLORS[1], [row["positive_score"] for row in without]),
-    ]
-    for line, (color, values) in zip(lines, expected, strict=True):
-        assert line.get_color() == color
-        np.testing.assert_allclose(np.asarray(line.get_ydata(), float), values)
-    legend = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert legend == {"ft", "ft, after FT", "plain"}
-
-
-def test_seeds_of_a_group_are_faint_behind_their_mean() -> None:
-    seeds = [subject(f"a{s}", group="a", rows=rows(s, ft_from=10_000)) for s in range(3)]
-    *faint, mean = FIGURES["scores"].draw(seeds).axes[0].lines
-    assert len(faint) == 3 and all(line.get_alpha() for line in faint) and mean.get_alpha() is None
-    each = np.array([[row["positive_score"] for row in s.rows] for s in seeds])
-    np.testing.assert_allclose(np.asarray(mean.get_ydata(), float), each.mean(axis=0))
 
 
 def test_hardness_is_the_relative_penalty_of_real_negatives() -> None:
@@ -122,16 +96,6 @@ def test_hardness_is_the_relative_penalty_of_real_negatives() -> None:
     assert tau_of(subject()) == 0.2 and tau_of(subject(recipe=scheduled)) == 0.5
 
 
-def test_the_plane_has_every_subject_at_its_place() -> None:
-    sample = some_sample()
-    (line,) = FIGURES["plane"].draw([subject(sample=sample)]).axes[0].lines
-    unit = torch.nn.functional.normalize(sample.features, dim=1).double()
-    distances = torch.pdist(unit).square()
-    assert float(line.get_xdata()[0]) == pytest.approx(float((-2 * distances).exp().mean().log()), rel=1e-4)
-    same = torch.triu(sample.labels[:, None] == sample.labels, 1)
-    assert float(line.get_ydata()[0]) == pytest.approx(float((unit @ unit.T)[same].mean()), rel=1e-4)
-
-
 def test_balance_has_mean_one_from_the_most_to_the_least_frequent_class() -> None:
     order = np.random.default_rng(0).permutation(10)
     shuffled = [
@@ -147,17 +111,6 @@ def test_balance_has_mean_one_from_the_most_to_the_least_frequent_class() -> Non
         [unseen, unseen | {"looks": 2, "class_gradient": [4.0, None, 3.0]}], "class_gradient", 3
     )
     np.testing.assert_allclose(found, [3.0, math.nan, 3.0])
-
-
-def test_the_extra_loss_is_smallest_where_the_paper_says() -> None:
-    counts, recipe = torch.tensor([999, 1]), {"objective": {"alpha": 0.05, "queue_size": 8192}}
-    figure = FIGURES["extra"].draw([subject(recipe=recipe, class_counts=counts)])
-    *_, (p, loss) = lines_of(figure)  # of the rarest class
-    positives = 8192 * 0.001
-    np.testing.assert_allclose(loss, -np.log(p) - 0.05 * positives * np.log(1 - p))
-    (best,) = figure.axes[0].lines[-1].get_xdata()
-    assert best == pytest.approx(1 / (1 + 0.05 * positives)) and round(best, 2) == 0.71
-    assert p[loss.argmin()] == pytest.approx(best, abs=2e-3)
 
 
 def test_recorded_accuracy_stands_against_training_images() -> None:
@@ -190,28 +143,17 @@ def test_maps_of_few_and_many_classes_are_drawn(classes: int, tmp_path: Path) ->
     np.testing.assert_allclose(directions(3 * weight + 7), directions(weight), atol=1e-5)
 
 
-def test_every_figure_is_drawn_or_says_why_not(tmp_path: Path) -> None:
-    pair = [subject(rows=rows(), class_rows=class_rows()), subject("bare", recipe={})]
-    found = {key: draw(key, pair, tmp_path / f"{key}.png") for key in FIGURES}
-    able = {"curves", "scores", "p_sup", "extra", "balance"}
-    assert {key for key, left_out in found.items() if [*left_out] == ["bare"]} == able
-    assert {file.stem for file in tmp_path.iterdir()} == able
-    assert found["hardness"] == {"paco": "there are no images", "bare": "there are no images"}
-    nine = [subject(f"r{i}", rows=rows(i, 5), place=i) for i in range(9)]
-    assert draw("scores", nine, tmp_path / "a.png") == {"r8": "more than 8 are not drawn"}
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ZooError, match="file"):
-        draw("extra", pair, tmp_path / "file" / "a.png")
-
-
 def test_pictures_of_a_release_are_those_that_there_is_something_to_draw_of(tmp_path: Path) -> None:
     drawn = draw_pictures(subject(rows=rows(), sample=some_sample()), tmp_path)
     assert drawn == {name: tmp_path / f"{name}.png" for name in ("features", "scores", "curves")}
-    with pytest.warns(ZooWarning, match="takes 4 test images"):
-        assert not draw_pictures(subject(sample=some_sample(3, 3)), tmp_path / "few").get("features")
-
-
-def test_a_users_style_is_neither_used_nor_changed() -> None:
-    with mpl.rc_context({"font.size": 30}):
-        figure = FIGURES["scores"].draw([subject(rows=rows())])
-        assert figure.axes[0].xaxis.label.get_size() < 12 and mpl.rcParams["font.size"] == 30
+    assert not draw_pictures(subject(sample=some_sample(3, 3)), tmp_path / "few").get("features")
+    pair = [subject(rows=rows(), class_rows=class_rows()), subject("bare", recipe={})]
+    found = {key: draw(key, pair, tmp_path / "all" / f"{key}.png") for key in FIGURES}
+    able = {"curves", "scores", "p_sup", "balance"}
+    assert {key for key, left_out in found.items() if [*left_out] == ["bare"]} == able
+    assert {file.stem for file in (tmp_path / "all").iterdir()} == able
+    nine = [subject(f"r{i}", group=f"r{i}", rows=rows(i, 5), place=i) for i in range(9)]
+    assert draw("scores", nine, tmp_path / "a.png") == {"r8": "more than 8"}
+    with pytest.raises(ZooError, match="file"):
+        (tmp_path / "file").write_text("")
+        draw("scores", pair, tmp_path / "file" / "a.png")

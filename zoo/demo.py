@@ -13,9 +13,9 @@ from torch import nn
 from zoo import api, hub
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
-from zoo.evaluation.measure import measure
+from zoo.evaluation.encode import Encoder
+from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.metrics import plain
-from zoo.evaluation.probe_data import Encoded
 from zoo.experiments.statistics import draw_numbers
 from zoo.files import is_unused
 from zoo.recipe import Recipe
@@ -104,17 +104,10 @@ def _random_encoder(recipe: Recipe) -> nn.Module:
 def _probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
     """Measure a baseline with the linear protocol that the recipe uses for its own encoder."""
     protocol = next(p for p in recipe.evaluation if isinstance(p, LinearProtocol))
-    encoded = Encoded(
-        model,
-        open_dataset(recipe.data, "train", None),
-        open_dataset(recipe.data, "test", None),
-        view=recipe.views.eval,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        device=pick_device(recipe.training.device),
-    )
+    train_set, test_set = (open_dataset(recipe.data, split, None) for split in ("train", "test"))
+    data = ProbeData(Encoder.of_recipe(model, recipe), train_set, test_set)
     with cpu_threads(recipe.training.threads):
-        metrics: dict[str, Any] = measure(protocol, encoded, None)["metrics"]
+        metrics: dict[str, Any] = measure(protocol, data, test_set)["metrics"]
     return metrics
 
 

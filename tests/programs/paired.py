@@ -29,8 +29,8 @@ import yaml
 from torch import Tensor
 
 import zoo
-from zoo.evaluation.measure import run_protocol
-from zoo.evaluation.probe_data import Encoded
+from zoo.data import ImageDataset
+from zoo.evaluation.measure import ProbeData, run_protocol
 from zoo.files import write_text
 
 KEY = "right"
@@ -57,11 +57,14 @@ def answers(release: str, protocol: str, data: str | None, settings: list[str]) 
     name, *own = release.split(",")
     found: list[Answers] = []
 
-    def keep(chosen: Any, encoded: Encoded, centers: Any, run: Any, **_: Any) -> dict[str, Any]:
-        predictions = run_protocol(chosen, encoded.probe, centers, run).predictions.cpu()
-        labels = torch.from_numpy(encoded.test_set.labels.copy())
-        many = torch.as_tensor(encoded.train_set.class_counts)[labels]
-        found.append(Answers(predictions == labels, many, encoded.test_set.describe()["sha256"]))
+    def keep(
+        chosen: Any, data: ProbeData, test_set: ImageDataset, centers: Any, run: Any, **_: Any
+    ) -> dict[str, Any]:
+        answer, _ = run_protocol(chosen, data, centers, run)
+        predictions = (answer if answer.ndim == 1 else answer.argmax(dim=1)).cpu()
+        labels = torch.from_numpy(test_set.labels.copy())
+        many = torch.as_tensor(data.train_set.class_counts)[labels]
+        found.append(Answers(predictions == labels, many, test_set.describe()["sha256"]))
         return {}
 
     given = {key: yaml.safe_load(value) for key, _, value in (text.partition("=") for text in settings + own)}

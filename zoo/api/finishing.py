@@ -6,27 +6,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from zoo import hub
 from zoo.data import ImageDataset
 from zoo.data.config import data_words
 from zoo.data.image_ids import list_images
-from zoo.errors import DataError, TrainingError, ZooError
-from zoo.evaluation.measure import measure
-from zoo.evaluation.probe_data import Encoded, ProbeData, Reading
+from zoo.errors import TrainingError, ZooError
+from zoo.evaluation.encode import Encoder
+from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
 from zoo.images import ImageList
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.release import Preprocess, write_release
 from zoo.release import history as histories
+from zoo.release import write_release
 from zoo.release.provenance import START, TEACHERS, inherited_license
 from zoo.release.tensors import round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.report.sample import Sample
 from zoo.report.subject import Subject
-from zoo.training import Trained, pick_device
+from zoo.training import Trained
 from zoo.training.build import teachers_of
 from zoo.training.facts import training_facts
 from zoo.training.progress import say
@@ -65,27 +64,20 @@ def finish(
         round_to_half(encoder)
     # as it lies in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
     encoder.to(memory_format=torch.contiguous_format)
-    reading = Reading(
-        view=recipe.views.eval,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        device=pick_device(recipe.training.device),
-        workers=recipe.views.workers,
-    )
+    measured = Encoder.of_recipe(encoder, recipe)
     # all training images, also where a part was for validation: as `zoo evaluate` will have it
-    encoded = None if test_set is None else Encoded(encoder, train_set, test_set, **reading)
+    data = ProbeData(measured, train_set, test_set)
     if recipe.method is not None:
         assert centers is not None  # a method is one of the objective `classify`
-        known = encoded or ProbeData(encoder, train_set, _no_test_images, **reading)
-        centers = close(recipe.method, centers, lambda: known.train)
+        centers = close(recipe.method, centers, lambda: data.train)
     if half and centers is not None:
         centers = round_centers_to_half(centers)
     # Its folder is named by the encoder's weights, so what lies there can always be continued.
-    probe_run = ProbeRun(recipe.name, recipe.backbone.arch, recipe.data, state, resume=True)
+    probe_run = ProbeRun(recipe.data, state, resume=True)
     entries = [
-        measure(protocol, encoded, centers, probe_run)
+        measure(protocol, data, test_set, centers, probe_run)
         for protocol in recipe.evaluation
-        if encoded is not None
+        if test_set is not None
     ]
     dataset = train_set.describe()  # hashes all names
     steps = sum(stage.steps for stage in stages)
@@ -96,9 +88,12 @@ def finish(
     drawn = ["curves"]
     if entries:
         drawn.append("accuracies")
-    if encoded is not None:
+    if test_set is not None:
         drawn.append("a map of the test features")
-    counts = torch.from_numpy(train_set.class_counts)
+    counts, sample = torch.from_numpy(train_set.class_counts), None
+    if test_set is not None:
+        labels = torch.from_numpy(test_set.labels.copy())
+        sample = Sample(data.test, labels, train_set.class_names, counts)
     say(f"drawing: {', '.join(drawn)}")
     subject = Subject(
         name=recipe.name,
@@ -111,25 +106,18 @@ def finish(
         class_counts=counts,
         centers=centers,
         evaluations=entries,
-        sample=None if encoded is None else Sample(*encoded.test, train_set.class_names, counts),
+        sample=sample,
         label=recipe.name,
         group=recipe.name,
     )
     pictures = draw_pictures(subject, state)
-    eval_view = recipe.views.eval
     write_release(
         out,
         name=recipe.name,
         encoder=encoder,
         arch=recipe.backbone.arch,
         model_args=recipe.backbone.args,
-        preprocess=Preprocess(
-            eval_view.size,
-            eval_view.crop_pct,
-            eval_view.interpolation,
-            tuple(recipe.data.mean),
-            tuple(recipe.data.std),
-        ),
+        preprocess=measured.preprocess,
         class_names=train_set.class_names,
         centers=centers,
         objective=recipe.objective.name,
@@ -147,10 +135,6 @@ def finish(
         license=license,
         dtype=recipe.training.release_dtype,
     )
-
-
-def _no_test_images(encoder: nn.Module) -> Tensor:
-    raise DataError("there are no test images")
 
 
 def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict[str, ImageList]:

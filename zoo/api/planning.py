@@ -11,7 +11,7 @@ from zoo.data.any_data import Data, as_data, resolve
 from zoo.data.memory import Root
 from zoo.data.sources import as_archive
 from zoo.errors import DataError, RecipeError
-from zoo.evaluation.evaluate import resolve_data
+from zoo.evaluation.evaluate import own_data
 from zoo.recipe import Recipe, templates
 from zoo.recipe.overrides import Overrides, as_overrides, override_of, value_of
 from zoo.release import Release
@@ -79,7 +79,7 @@ def plan_finetuning(
     start += [] if head is None else [override_of("init.head", head)]
     if recipe is not None:
         return plan_pretraining(recipe, data=data, overrides=[*overrides, *start])
-    config, root, _ = resolve_data(data, hub.open(init))
+    config, root, _ = own_data(hub.open(init), data)
     return templates.finetuning(init, config, root, [*overrides, *start]), root
 
 

@@ -236,6 +236,10 @@ class ImageDataset:
         labels = np.where(self.labels < 0, -1, places[self.labels])
         return self._copy(labels=labels, class_names=tuple(class_names), candidates=candidates)
 
+    def without_labels(self) -> ImageDataset:
+        """Return the images without classes: every label is -1."""
+        return self._copy(labels=np.full(len(self), -1), class_names=(), candidates=None)
+
     def renamed(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set with other names for its classes, C in the same order."""
         return self._copy(class_names=tuple(class_names))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,12 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.any_data import Data, open_images
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.errors import ZooError, did_you_mean
 from zoo.evaluation.encode import encode_images, open_encoder
 from zoo.files import check_writable, write_atomic, writing
 from zoo.release import Preprocess, Release
-
-_ROWS = 1 << 16  # of a parquet file that are packed together
 
 
 class Embedding(NamedTuple):
@@ -26,12 +25,11 @@ class Embedding(NamedTuple):
 
     Attributes:
         features: `[N, D]`, float32, on the CPU, as the encoder gave them: not of length 1.
-        names: of the images, N of them: paths relative to the folder, or what the data set calls them.
+        names: N of them: paths relative to the folder, or what the data set calls the images.
         labels: class of each image `[N]`, int64; None where there are no classes.
         class_names: in the order of the labels; empty where there are none.
         left_out: name and error of each image that could not be read.
-        about: plain values that say what encoded them: encoder, the SHA-256 of its weights, data, split,
-            preprocess.
+        about: plain values: encoder, the SHA-256 of its weights, data, split, preprocess.
     """
 
     features: Tensor
@@ -59,120 +57,76 @@ def embed(
         release_or_model: as in `zoo.evaluate`.
         data: any, see `zoo.data.any_data.Data`. The images of a folder may lie at any depth.
         split: when None, all images of a folder, or of data in one part; else the test part.
-        out: file that the features are written to as well, see `write_embedding`: .npz or .parquet.
-        preprocess: of a model alone, how its images are made, as in `zoo.evaluate`.
+        out: file to write the features to, .npz or .parquet, see `write_embedding`.
+        preprocess: of a model alone, as in `zoo.evaluate`.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
         max_bad_images: so many unreadable images are left out, with a warning that names them.
 
-    Returns:
-        Features, names, labels, class names; see `Embedding`.
-
     Raises:
         ZooError: for a model that ends in a classifier, missing data, more unreadable images than the limit,
-            or a file that cannot be written; the latter, as far as can be told, before anything is encoded.
+            or a file that cannot be written.
     """
-    if out is not None:
-        check_embedding_file(Path(out))
-    if data is None:
-        raise DataError("data: found nothing, expected a folder of images, a spec, or images in Python")
+    if out is not None:  # before anything is encoded
+        _check_file(Path(out))
     images, opened = open_images(data, split)
-    encoder = open_encoder(release_or_model, preprocess)
-    (features, places), left_out = encode_images(
-        images,
-        encoder,
-        device=device,
-        workers=workers,
-        max_bad_images=max_bad_images,
-        doing="embedding",
-    )
-    kept = places.tolist()
+    encoder = open_encoder(release_or_model, preprocess, device=device, workers=workers)
+    features, places, left_out = encode_images(images, encoder, "embedding", max_bad_images)
     about: dict[str, Any] = {"encoder": encoder.name, "preprocess": asdict(encoder.preprocess)}
     if encoder.release is not None:
         about["weights_sha256"] = encoder.release.config["zoo"]["weights_sha256"]
-    embedding = Embedding(
-        features,
-        tuple(map(images.name_of, kept)),
-        torch.from_numpy(images.labels[kept]) if images.class_names else None,
-        images.class_names,
-        left_out,
-        {**about, "data": images.settings["name"], "split": opened},
-    )
+    about |= {"data": images.settings["name"], "split": opened}
+    names, classes = tuple(map(images.name_of, places)), images.class_names
+    labels = torch.from_numpy(images.labels[places]) if classes else None
+    embedding = Embedding(features, names, labels, classes, left_out, about)
     if out is not None:
         write_embedding(embedding, Path(out))
     return embedding
 
 
-def check_embedding_file(file: Path) -> None:
-    """Make sure, before anything is encoded, that there is a way to write `file`.
-
-    Raises:
-        ZooError: for another ending, a folder, a place that cannot be written, or parquet without pyarrow.
-    """
-    ending = file.suffix.lower()
-    if ending not in _WRITERS:
-        raise ZooError(
-            f'out: found "{file}", expected a file that ends in {", ".join(_WRITERS)}.'
-            f"{did_you_mean(ending, _WRITERS)}"
-        )
+def _check_file(file: Path) -> None:
+    """Raise `ZooError` for another ending, a place that cannot be written, or parquet without pyarrow."""
+    if (ending := file.suffix.lower()) not in (known := (".npz", ".parquet")):
+        hint = did_you_mean(ending, known)
+        raise ZooError(f'out: found "{file}", expected a file that ends in .npz or .parquet.{hint}')
     check_writable(file)
-    if ending == ".parquet":
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise ZooError(
-                f'out: "{file}" needs the package pyarrow, expected it installed: pip install pyarrow'
-            ) from None
+    if ending == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ZooError(f'out: "{file}" needs the package pyarrow: pip install pyarrow')
 
 
 def write_embedding(found: Embedding, file: Path) -> None:
-    """Write an embedding under a temporary name and rename it, in the format that the file's ending says.
+    """Write an embedding whole or not at all; raise `ZooError` where that fails.
 
-    - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about` is a
-      text, JSON. Nothing is pickled.
+    - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about`, JSON.
     - `.parquet`: a row an image, columns `file`, `label` (the class's name) and `feature`, a list of D
-      float32. The schema's metadata have `about`.
+      float32; `about` is in the schema's metadata.
 
-    Bytes of a name that are no UTF-8 are written as backslash, x and two digits.
-
-    Raises:
-        ZooError: as `check_embedding_file`, or if it cannot be written.
+    Bytes of a name that are no UTF-8 become backslash, x and two digits.
     """
-    check_embedding_file(file)
-    write = _WRITERS[file.suffix.lower()]
-    names = tuple(map(_utf8, found.names))
-    shown = found._replace(names=names, class_names=tuple(map(_utf8, found.class_names)))
+    names, class_names = (
+        [each.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for each in texts]
+        for texts in (found.names, found.class_names)
+    )
+    about = json.dumps(found.about)
+
+    def npz(temporary: Path) -> None:
+        arrays: dict[str, Any] = {"features": found.features.numpy(), "names": np.array(names)}
+        if found.labels is not None:
+            arrays |= {"labels": found.labels.numpy(), "class_names": np.array(class_names)}
+        with temporary.open("wb") as stream:  # given a name, NumPy would add ".npz" to it
+            np.savez(stream, **arrays, about=np.array(about))
+
+    def parquet(temporary: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, Any] = {"file": pa.array(names, pa.string())}
+        if found.labels is not None:
+            words = pa.array(class_names, pa.string())
+            columns["label"] = pa.DictionaryArray.from_arrays(pa.array(found.labels.numpy()), words)
+        values = pa.array(found.features.contiguous().numpy().reshape(-1))
+        columns["feature"] = pa.FixedSizeListArray.from_arrays(values, found.features.shape[1])
+        pq.write_table(pa.table(columns).replace_schema_metadata({"about": about}), temporary)
+
     with writing(f'"{file}"'):
-        write_atomic(file, lambda temporary: write(shown, temporary))
-
-
-def _utf8(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _npz(found: Embedding, file: Path) -> None:
-    arrays: dict[str, Any] = {"features": found.features.numpy(), "names": np.array(found.names)}
-    if found.labels is not None:
-        arrays |= {"labels": found.labels.numpy(), "class_names": np.array(found.class_names)}
-    with file.open("wb") as stream:  # given a name, NumPy would add ".npz" to it
-        np.savez(stream, **arrays, about=np.array(json.dumps(found.about)))
-
-
-def _parquet(found: Embedding, file: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns: dict[str, Any] = {"file": pa.array(found.names, pa.string())}
-    if found.labels is not None:
-        words = pa.array(found.class_names, pa.string())
-        columns["label"] = pa.DictionaryArray.from_arrays(pa.array(found.labels.numpy()), words)
-    values = pa.array(found.features.contiguous().numpy().reshape(-1))
-    columns["feature"] = pa.FixedSizeListArray.from_arrays(values, found.features.shape[1])
-    table = pa.table(columns).replace_schema_metadata({"about": json.dumps(found.about)})
-    pq.write_table(table, file, row_group_size=_ROWS)
-
-
-_WRITERS: Mapping[str, Callable[[Embedding, Path], None]] = {
-    ".npz": _npz,
-    ".parquet": _parquet,
-}
+        write_atomic(file, npz if file.suffix.lower() == ".npz" else parquet)

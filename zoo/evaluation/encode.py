@@ -1,43 +1,42 @@
-"""Images to features: the encoder of any release or model, and what it makes of any images."""
+"""Images to features: any encoder, any images."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import Field
+from timm.data import resolve_data_config
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from zoo import hub
-from zoo.config import Config, parse, plain_kind
+from zoo import backbones, hub
+from zoo.config import parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
+from zoo.data.dataset import Split
 from zoo.data.streamed import cannot_be_read
-from zoo.errors import DataError, ReleaseError, ZooError, ZooWarning
-from zoo.evaluation.models import check_encoder, preprocess_of, unwrapped
+from zoo.errors import DataError, ZooError, ZooWarning
 from zoo.modules import evaluating
+from zoo.recipe import Recipe
 from zoo.release import Preprocess, Release
+from zoo.release.schema import Input
 from zoo.training import pick_device
 from zoo.training.precision import float32_products
 from zoo.training.progress import show_images
 
-BATCH = 256
-# On a CPU the activations of so many images stay near its caches: from 32 pixels on 1.2 to 1.5 times as fast
-# as 256 at once (ResNets, one core); of smaller images 256 are as near.
-CPU_BATCH, CPU_BATCH_FROM = 64, 32
-
-A_MODEL = "a model"
-"""What one is called that has no name."""
+CPU = torch.device("cpu")
+_IMAGENET_CLASSES = {1000, 21841, 21843}  # no projection has as many outputs by chance
 
 
 class Features(NamedTuple):
-    """Encoded images in the order in which they came.
+    """Encoded images in their order, on the CPU.
 
     Attributes:
-        features: `[N, D]`, float32, on the CPU, as the model gave them (not normalised).
-        labels: class indices `[N]`, int64, on the CPU; -1 for images that came without.
+        features: `[N, D]`, float32, as the model gave them (not normalised).
+        labels: class indices `[N]`, int64; -1 for images that came without.
     """
 
     features: Tensor
@@ -53,15 +52,14 @@ def extract(
 ) -> Features:
     """Encode `batches` with `model` in evaluation mode and without gradients.
 
-    The model stays where it is moved (`device`), computes in the type of its own parameters whatever
-    autocast surrounds the call, and leaves with each module in the mode it came in.
+    The model is moved to `device`, computes in the type of its own parameters, under autocast too, and keeps
+    the mode of each of its modules.
 
     Args:
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
-        batches: images `[B, 3, H, W]`, or sequences of images, labels `[B]` and what else a loader yields,
-            which is not looked at.
+        batches: images `[B, 3, H, W]`, alone or in sequences with labels `[B]` and anything else.
         device: where to compute.
-        progress: called after each batch with the number of images in it.
+        progress: called after each batch with its number of images.
 
     Raises:
         DataError: when there is no image, a batch is something else, or the model's output is not `[B, D]`.
@@ -70,19 +68,23 @@ def extract(
     model.to(device)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     parts: list[Features] = []
-    # no_grad, not inference_mode: the features may well enter a differentiable loss later
-    # a GPU's convolutions would round float32 to TensorFloat-32, and figures be others than a CPU's
+    # no_grad, not inference_mode: the features may enter a differentiable loss later
     autocast = torch.autocast(device.type, enabled=False)
     with evaluating(model), torch.no_grad(), autocast, float32_products():
         for number, batch in enumerate(batches):
-            images, labels = _parts_of(batch, number)
+            pair: list[Any] = [batch] if isinstance(batch, Tensor) else [*batch]
+            images, labels = [*pair, None, None][:2]
+            if labels is None and isinstance(images, Tensor):
+                labels = torch.full((len(images),), -1)
+            is_pair = isinstance(images, Tensor) and isinstance(labels, Tensor)
+            if not is_pair or labels.shape != images.shape[:1]:
+                expected = "expected images [B, 3, H, W], alone or with labels [B]"
+                raise DataError(f"features: batch {number}: found {plain_kind(batch)}, {expected}")
             output = model(images.to(device=device, dtype=dtype, non_blocking=True))
             if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(images):
                 found = list(output.shape) if isinstance(output, Tensor) else plain_kind(output)
-                raise DataError(
-                    f"features: the model returned {found} for {len(images)} images, expected "
-                    f"[{len(images)}, D] (a headless encoder with pooling: num_classes=0)"
-                )
+                expected = f"expected [{len(images)}, D] of a headless encoder with pooling (num_classes=0)"
+                raise DataError(f"features: the model returned {found}, {expected}")
             parts.append(Features(output.float().cpu(), labels.long().cpu()))
             if progress is not None:
                 progress(len(images))
@@ -91,160 +93,167 @@ def extract(
     return Features(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _parts_of(batch: object, number: int) -> tuple[Tensor, Tensor]:
-    """Return the images and labels of a batch of any loader."""
-    if isinstance(batch, Tensor):
-        batch = (batch,)
-    parts = list(batch) if isinstance(batch, list | tuple) else []
-    if parts and isinstance(parts[0], Tensor) and parts[0].ndim:
-        if len(parts) == 1:
-            return parts[0], torch.full((len(parts[0]),), -1)
-        if isinstance(parts[1], Tensor) and parts[1].shape == parts[0].shape[:1]:
-            return parts[0], parts[1]
-    found = [list(each.shape) if isinstance(each, Tensor) else plain_kind(each) for each in parts]
-    raise DataError(
-        f"features: batch {number}: found {found or plain_kind(batch)}, expected images [B, 3, H, W], alone "
-        "or in a sequence with labels [B]"
-    )
+@dataclass(frozen=True)
+class Encoder:
+    """A headless model, how images become its input, where, and by how many processes (0: this one).
 
-
-def batch_size(device: torch.device, size: int) -> int:
-    """Return how many images of `size` pixels are encoded at a time."""
-    return CPU_BATCH if device.type == "cpu" and size >= CPU_BATCH_FROM else BATCH
-
-
-class Encoder(NamedTuple):
-    """What encodes images, and how they are made for it.
-
-    Attributes:
-        model: headless.
-        preprocess: how images become its input.
-        name: the weights' name; `A_MODEL` where there is none.
-        release: None for a model.
-        workers: processes that decode images in the release's own training; 0 for a model.
+    `name` is that of the weights, "model" without a `release`.
     """
 
     model: nn.Module
     preprocess: Preprocess
-    name: str
-    release: Release | None
+    name: str = "model"
+    release: Release | None = None
+    device: torch.device = CPU
     workers: int = 0
+
+    @classmethod
+    def of_recipe(cls, model: nn.Module, recipe: Recipe) -> Encoder:
+        """Return the encoder of a recipe's training, whose images are read as the recipe says."""
+        view, mean, std = recipe.views.eval, tuple(recipe.data.mean), tuple(recipe.data.std)
+        preprocess = Preprocess(view.size, view.crop_pct, view.interpolation, mean, std)
+        device = pick_device(recipe.training.device)
+        return cls(model, preprocess, recipe.name, device=device, workers=recipe.views.workers)
 
     @property
     def view(self) -> EvalView:
-        """Size, crop and interpolation as the readers of images take them."""
+        """Size, crop and interpolation of the images."""
         fields = {"crop_pct": self.preprocess.crop_pct, "interpolation": self.preprocess.interpolation}
         return parse(EvalView, {"size": self.preprocess.input_size, **fields}, self.name)
 
+    def batches(
+        self, dataset: ImageDataset, split: Split = "test", errors: dict[int, str] | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images `[B, 3, S, S]` and labels `[B]`; arguments and errors are those of `eval_images`."""
+        # the activations of 64 images stay near a CPU's caches: 1.2 to 1.5 times as fast (ResNets, one core)
+        small = self.device.type == "cpu" and self.preprocess.input_size >= 32
+        return eval_images(
+            dataset,
+            self.view,
+            self.preprocess.mean,
+            self.preprocess.std,
+            batch_size=64 if small else 256,
+            device=self.device,
+            workers=self.workers,
+            split=split,
+            errors=errors,
+        )
 
-class _Views(Config):
-    """What of a recipe's views is about reading images; those of a release may be of another version."""
-
-    workers: Annotated[int, Field(ge=0)] = 0
+    def encode(self, dataset: ImageDataset, split: Split = "test") -> Features:
+        """Encode all images of a data set; raise `DataError` for an unreadable one, as one of `split`."""
+        return extract(self.model, self.batches(dataset, split), device=self.device)
 
 
 def open_encoder(
     given: Release | nn.Module | str | Path,
     preprocess: Preprocess | Mapping[str, Any] | None = None,
     *,
-    check: Callable[[nn.Module, int], object] = check_encoder,
+    device: str = "auto",
+    workers: int | None = None,
+    classifies: bool = False,
 ) -> Encoder:
-    """Return the encoder of a release, or a model itself.
-
-    Args:
-        given: a release, its name or folder, or a model.
-        preprocess: of a model alone.
-        check: called with a model and the size of its images.
+    """Return the encoder of a release, or a model as one; arguments are those of `zoo.evaluate`.
 
     Raises:
-        ZooError: for a model that ends in a classifier, names that mean nothing, or `preprocess` for a
-            release.
+        ZooError: for a device or number of workers that cannot be, a name that means nothing, `preprocess`
+            for a release, or a model that ends in a classifier, unless it `classifies`.
     """
+    check_number("workers", workers or 0, 0)
+    place = pick_device(device, "device")
     if isinstance(given, nn.Module):
-        model = unwrapped(given)
-        view = preprocess_of(model, preprocess)
-        check(model, view.input_size)
-        return Encoder(model, view, A_MODEL, None)
-    if preprocess is not None and isinstance(given, Release | str | Path):
-        raise ZooError("preprocess: a release says itself how its images are made; expected it for a model")
+        model: Any = given
+        while hasattr(model, "_orig_mod") or isinstance(model, nn.DataParallel | DistributedDataParallel):
+            model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
+        input_of = preprocess_of(model, preprocess)
+        if not classifies:
+            check_encoder(model, input_of.input_size)
+        return Encoder(model, input_of, device=place, workers=workers or 0)
     release = hub.open(given)
-    recorded = release.recipe.get("views") or {}
-    known = {key: recorded[key] for key in _Views.model_fields if key in recorded}
-    views = parse(_Views, known, f"{release.name}: recipe.yaml: views", ReleaseError)
-    return Encoder(release.load(), release.preprocess, release.name, release, views.workers)
+    if preprocess is not None:
+        raise ZooError("preprocess: a release says itself how its images are made; expected it for a model")
+    if workers is None:
+        workers = (release.recipe.get("views") or {}).get("workers", 0)
+        check_number(f"{release.name}: recipe.yaml: views.workers", workers, 0)
+    return Encoder(release.load(), release.preprocess, release.name, release, place, workers)
 
 
 def encode_images(
-    dataset: ImageDataset,
-    encoder: Encoder,
-    *,
-    device: str,
-    workers: int | None,
-    max_bad_images: int,
-    doing: str,
-) -> tuple[Features, dict[str, str]]:
-    """Encode all images, showing progress; those that cannot be read are left out, up to a limit, and named.
-
-    Args:
-        dataset: the images.
-        encoder: what encodes them.
-        device: "auto", "cpu" or "cuda".
-        workers: processes that decode; None: as many as the release's recipe says.
-        max_bad_images: the limit.
-        doing: what is done with the images, for the progress.
+    dataset: ImageDataset, encoder: Encoder, doing: str, max_bad_images: int = 0
+) -> tuple[Tensor, list[int], dict[str, str]]:
+    """Encode all images, saying what is done; leave unreadable ones out, up to a limit, with a warning.
 
     Returns:
-        Features, with the images' places in the data set for labels, ascending; and name and error of each
-        image that was left out.
+        Features `[N, D]`; the images' places in the data set, ascending; what was left out: name and error.
 
     Raises:
-        DataError: for more unreadable images than the limit, with the first one's error, or nothing else.
-        ZooError: for a device, number of workers or limit that cannot be.
+        DataError: for more unreadable images than the limit, or nothing else, with the first one's error.
     """
-    check_number("workers", workers or 0, 0)
     check_number("max_bad_images", max_bad_images, 0)
-    place = pick_device(device, "device")
     errors: dict[int, str] = {}
-    view, how = encoder.view, encoder.preprocess
 
-    def images() -> Iterator[tuple[Tensor, Tensor]]:
-        batches = eval_images(
-            dataset,
-            view,
-            how.mean,
-            how.std,
-            batch_size=batch_size(place, view.size),
-            device=place,
-            workers=encoder.workers if workers is None else workers,
-            errors=errors,
-        )
-        for batch in batches:  # once there are too many, the others are only counted
-            if len(errors) <= max_bad_images:
+    def readable() -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in encoder.batches(dataset, errors=errors):
+            if len(errors) <= max_bad_images:  # else the others are only counted
                 yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
             said = cannot_be_read(dataset, errors)
             raise DataError(f"images: {said}; or leave them out: --max-bad-images {len(errors)}")
 
     with show_images(doing, len(dataset)) as progress:
-        features, _ = extract(encoder.model, images(), device=place, progress=progress)
-    read = torch.tensor([index for index in range(len(dataset)) if index not in errors], dtype=torch.int64)
+        features, _ = extract(encoder.model, readable(), device=encoder.device, progress=progress)
     left_out = {dataset.name_of(index): error for index, error in errors.items()}
     if left_out:
         names = ", ".join(f'"{name}"' for name in left_out)
-        warnings.warn(
-            f"images: {len(left_out)} of {len(dataset):,} cannot be read and are left out: {names} "
-            f"({next(iter(left_out.values()))})",
-            ZooWarning,
-            stacklevel=3,
-        )
-    return Features(features, read), left_out
+        told = f"images: {len(left_out)} of {len(dataset):,} cannot be read and are left out: {names}"
+        warnings.warn(told, ZooWarning, stacklevel=3)
+    return features, [index for index in range(len(dataset)) if index not in errors], left_out
 
 
 def check_number(name: str, value: object, least: int) -> None:
-    """Make sure that an argument is a whole number, of at least so many.
-
-    Raises:
-        ZooError: naming the argument and what was found.
-    """
+    """Raise `ZooError` naming an argument that is no whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ZooError(f"{name}: found {value!r}, expected {least} or more")
+
+
+def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
+    """Return how images become the input of `model`: as given, as its `pretrained_cfg` says, or ImageNet's.
+
+    Raises:
+        ZooError: for what is no `Preprocess`, naming the field.
+    """
+    where, plain = "preprocess", asdict(given) if isinstance(given, Preprocess) else given
+    if plain is None:
+        known, where = getattr(model, "pretrained_cfg", None), "model: pretrained_cfg"
+        try:
+            plain = resolve_data_config(pretrained_cfg=known or {"input_size": (3, 224, 224)})
+            size = backbones.size_built_for(model) or plain["input_size"][-1]
+        except (TypeError, AttributeError, KeyError, IndexError) as error:  # made by hand
+            raise ZooError(f"{where}: none of timm's ({error}); give preprocess=") from None
+        plain = {key: plain[key] for key in Input.model_fields if key in plain} | {"input_size": size}
+        if not known:
+            told = f'model: {type(model).__name__} has no "pretrained_cfg", so its images are made as'
+            warnings.warn(f"{told} ImageNet's, {plain}; else give preprocess=", ZooWarning, stacklevel=4)
+    if isinstance(plain, Mapping):
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+    found = parse(Input, plain, where, ZooError).model_dump()
+    return Preprocess(**{**found, "mean": tuple(found["mean"]), "std": tuple(found["std"])})
+
+
+def check_encoder(model: nn.Module, size: int) -> None:
+    """Raise `ZooError` for a model of other images than `[B, 3, size, size]`, or with a classifier.
+
+    That is timm's anywhere in it, or a last linear layer with as many outputs as ImageNet has classes.
+    """
+    output = backbones.check_input(model, size)
+    width = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
+    advice, modules = "", list(model.named_modules())
+    for path, module in modules:
+        timms: Any = module if hasattr(module, "reset_classifier") else None
+        if timms and timms.num_classes == width and not isinstance(timms.get_classifier(), nn.Identity):
+            inside = f"model.get_submodule({path!r})." if path else ""
+            advice = f"build it with num_classes=0, or call {inside}reset_classifier(0)"
+    last, layer = modules[-1]
+    if isinstance(layer, nn.Linear) and width == layer.out_features and width in _IMAGENET_CLASSES:
+        advice = advice or f'put torch.nn.Identity() in the place of its last layer "{last}"'
+    if advice:
+        raise ZooError(f"model: found a classifier with {width} outputs, expected an encoder: {advice}")

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from zoo import backbones
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, as_data, resolve, whole
@@ -21,16 +20,13 @@ from zoo.data.image_ids import OtherImages
 from zoo.data.memory import Root
 from zoo.data.sources import from_archive, has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
-from zoo.evaluation.encode import A_MODEL, check_number, open_encoder
-from zoo.evaluation.measure import OwnClassifier, check_centers, measure
-from zoo.evaluation.models import check_classifier, check_encoder
+from zoo.evaluation.encode import open_encoder
+from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.predict import prior_in_loss
-from zoo.evaluation.probe_data import Encoded
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS
-from zoo.recipe.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol, RetrievalProtocol
+from zoo.recipe.protocols import PROTOCOLS, TRAINED
 from zoo.release import Preprocess, Release
-from zoo.training import pick_device
 
 
 def evaluate(
@@ -50,103 +46,67 @@ def evaluate(
 
     Args:
         release_or_model: a release, its name or folder; `timm:ARCH.TAG` for timm's own weights without their
-            classifier; or a headless model, timm's or any other, images `[B, 3, S, S]` to features `[B, D]`,
-            for "classifier" one that ends in a classifier, `[B, C]` scores of the data's classes in their
-            order. What `torch.compile` or `DataParallel` made of one will do.
-        protocol: on features that are computed once, "linear", "knn" or "classifier" (the learned centers),
-            for monitoring and ablation, "few_shot" or "retrieval"; trained on augmented images, for figures
-            that are compared with papers, "linear_full", the published linear evaluation, and
-            "semi_supervised", fine-tuning on few labels.
+            classifier; or a headless model, images `[B, 3, S, S]` to features `[B, D]`, for "classifier" one
+            that makes scores `[B, C]` of the data's classes. It may be compiled or a `DataParallel`.
+        protocol: on features that are computed once, "linear", "knn", "few_shot", "retrieval" or "classifier"
+            (the learned centers); trained on augmented images, for figures that are compared with papers,
+            "linear_full", the published linear evaluation, or "semi_supervised".
         data: the release's own when None; else any, see `zoo.data.any_data.Data`. Of other data in one part
-            "classifier", and "retrieval" among the test images, measure all images; protocols that train
-            hold a fifth out. "classifier" does without some of the release's classes, told by their names.
+            protocols that train hold a fifth out, the others measure all images. "classifier" does without
+            some of the release's classes, told by their names.
         preprocess: of a model alone, how its images are made: a `zoo.release.Preprocess`, or a mapping with
-            its fields. When None, as the model's `pretrained_cfg` says, at the size that it was built for; a
-            model without one gets ImageNet's, with a warning.
+            its fields. When None, as its `pretrained_cfg` says; without one ImageNet's, with a warning.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
-        save: record the entry in the release's metrics.json and card, if it is a folder of yours;
-            a shipped or downloaded release stays as it is.
-        out: folder for the state of linear_full's or semi_supervised's training. When None, one that is named
-            by all that decides the result, in `run` of a release's folder of yours, else in `runs/NAME`.
+        save: record the entry in the release's metrics.json and card, if it is a folder of yours.
+        out: folder for the state of a training. When None, one that is named by all that decides the result,
+            in `run` of a release's folder of yours, else in `runs/NAME`.
         resume: go on with that training from its last checkpoint, or begin if there is none.
         **settings: of the protocol, e.g. `k=200`. On a release's own data those that are not given are the
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
 
     Returns:
-        The entry of metrics.json: protocol, data, split, metrics (percentages), of these the one that tables
-        show first as `metric`, its name, and `value`; settings, seed (None where nothing is drawn), date; for
-        a model also the `preprocess` that was used. Test labels enter metrics and value, and nothing else.
+        The entry of metrics.json: protocol, data, split, metrics (percentages), the first of them as `metric`
+        and `value`; settings, seed, date; of a model also `preprocess`. Test labels enter only the metrics.
 
     Raises:
-        Interrupted: when a training is stopped by SIGINT or SIGTERM, after saving its state.
-        ZooError: for an unknown protocol or setting, missing data, a release without centers, a model that
-            ends in a classifier, or for "classifier" one that does not.
+        Interrupted: when a training is stopped by a signal, after saving its state.
+        ZooError: for what cannot be measured, naming it.
     """
     chosen = parse_protocol(protocol, settings)
     if protocol not in TRAINED and (out is not None or resume):
-        raise ZooError(
-            f'{"resume" if resume else "out"}: protocol "{protocol}" trains nothing that could be kept; '
-            f"{' and '.join(TRAINED)} do"
-        )
-    check_number("workers", workers or 0, 0)
-    place = pick_device(device, "device")
-    outputs: int | None = None
+        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
+    classifies = protocol == "classifier"
+    given = release_or_model
+    encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=classifies)
+    release = encoder.release
+    centers = release.require_centers() if release is not None and classifies else None
 
-    def ends_in_classifier(model: nn.Module, size: int) -> None:
-        nonlocal outputs
-        outputs = check_classifier(model, size)
-
-    check = ends_in_classifier if protocol == "classifier" else check_encoder
-    encoder = open_encoder(release_or_model, preprocess, check=check)
-    release, name = encoder.release, encoder.name
-    centers = OwnClassifier() if release is None else release.centers
-    config, root, is_own = resolve_data(data, release)
+    config, root, is_own = resolve(data, None) if release is None else own_data(release, data)
     if release is not None and is_own:
         chosen = parse_protocol(protocol, {**_recorded(release, protocol), **settings})
-    check_centers(chosen, centers)
-    if release is not None and isinstance(chosen, ClassifierProtocol) and chosen.tau is not None:
-        _warn_of_prior(release)
-    if not is_own and not _reads_training(chosen):
+    reads_training = not classifies and getattr(chosen, "gallery", "train") == "train"
+    if not is_own and not reads_training:
         config = whole(config)
     open_split = partial(open_own, release) if release is not None and is_own else open_dataset
-    test_set = open_split(config, "test", root)
-    by_centers = release if protocol == "classifier" else None
-    if by_centers is not None:
-        test_set = _with_classes_of(by_centers, test_set)
-    if outputs not in (None, test_set.num_classes):
-        raise ZooError(
-            f'protocol "classifier": found a model with {outputs} outputs, expected {test_set.num_classes}, '
-            'the scores of the data\'s classes; an encoder without a classifier is for "linear" or "knn"'
-        )
-    train_set = None
-    # of a model nobody knows what it was trained on: the data's training images say nothing of its classes
-    if _reads_training(chosen) or (outputs is None and has_training_split(config, root)):
+    test_set, train_set = open_split(config, "test", root), None
+    # what a model with a classifier was trained on is not known: the data's training images do not tell
+    if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
-        train_set = train_set if by_centers is None else _with_classes_of(by_centers, train_set)
-    encoded = Encoded(
-        encoder.model,
-        train_set,
-        test_set,
-        view=encoder.view,
-        mean=encoder.preprocess.mean,
-        std=encoder.preprocess.std,
-        device=place,
-        workers=encoder.workers if workers is None else workers,
-    )
+    if release is not None and classifies:
+        if chosen.tau is not None and prior_in_loss(release.recipe):
+            told = f"classifier: the log prior was in {release.name}'s loss; tau takes it off again"
+            warnings.warn(told, ZooWarning, stacklevel=2)
+        test_set = _with_classes_of(release, test_set)
+        train_set = None if train_set is None else _with_classes_of(release, train_set)
+
     writable = release is not None and release.writable
-    folder = RUNS / ("model" if name == A_MODEL else name.replace(":", "_"))
+    folder = RUNS / encoder.name.replace(":", "_")
     if release is not None and writable:
         folder = release.path / "run"
-    run = ProbeRun(
-        name=name,
-        arch=backbones.name_of(encoder.model) if release is None else str(release.config["architecture"]),
-        data=config,
-        folder=folder if out is None else Path(out),
-        exact=out is not None,
-        resume=resume,
-    )
-    entry = measure(chosen, encoded, centers, run, learned_elsewhere=not is_own)
+    run = ProbeRun(config, Path(out or folder), exact=out is not None, resume=resume)
+    probe_data = ProbeData(encoder, train_set, test_set)
+    entry = measure(chosen, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
     if release is None:  # whose own config.json would say it
         entry["preprocess"] = asdict(encoder.preprocess)
     elif save and writable:
@@ -155,11 +115,7 @@ def evaluate(
 
 
 def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return a protocol with some settings and defaults for the rest.
-
-    Raises:
-        ZooError: for an unknown protocol or setting, with the nearest.
-    """
+    """Return a protocol with these settings; raise `ZooError` for an unknown one, with the nearest."""
     if name not in PROTOCOLS:
         hint = did_you_mean(name, PROTOCOLS)
         raise ZooError(f'protocol: found "{name}", expected one of {", ".join(PROTOCOLS)}.{hint}')
@@ -170,8 +126,7 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
 
 def _recorded(release: Release, protocol: str) -> dict[str, Any]:
     """Return the settings that a release records for a protocol: its recipe's, else its first entry's."""
-    asked = release.recipe.get("evaluation")
-    for each in asked if isinstance(asked, list) else []:
+    for each in release.recipe.get("evaluation") or ():
         if isinstance(each, Mapping) and each.get("protocol") == protocol:
             return {key: value for key, value in each.items() if key != "protocol"}
     for entry in release.metrics["evaluations"]:
@@ -181,112 +136,65 @@ def _recorded(release: Release, protocol: str) -> dict[str, Any]:
     return {}
 
 
-def _warn_of_prior(release: Release) -> None:
-    """Say so when the prior that `tau` takes off has been taken off in training already."""
-    if prior_in_loss(release.recipe):
-        warnings.warn(
-            f"classifier, tau: {release.name} was trained with the log prior in its loss, so its centers are "
-            "without it as they are; tau takes it off again. It is for centers of plain cross-entropy",
-            ZooWarning,
-            stacklevel=3,
-        )
-
-
-def _reads_training(protocol: Protocol) -> bool:
-    """Whether a protocol learns from training images, or looks among them."""
-    if isinstance(protocol, RetrievalProtocol):
-        return protocol.gallery == "train"
-    return not isinstance(protocol, ClassifierProtocol)
-
-
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
-    """Return data with the classes of the centers, which classify into no others, told by their names.
+    """Return data with the classes of the release's centers, matched by name; some may be missing.
 
-    Somebody's own labelled images may lack some of them; of the test images that is said.
+    As many classes of altogether other names are taken in their order for those of timm's own weights.
     """
     ours, theirs = dataset.class_names, release.class_names
+    if ours == theirs:
+        return dataset
     if release.is_plain and len(ours) == len(theirs) and not {*ours} & {*theirs}:
-        warnings.warn(
-            f"classifier: the {len(ours)} classes of {release.name} have other names than the data's and are "
-            f'taken in their order, "{theirs[0]}" for "{ours[0]}"',
-            ZooWarning,
-            stacklevel=3,
-        )
+        told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
+        warnings.warn(told, ZooWarning, stacklevel=3)
         return dataset.renamed(theirs)
-    unknown = next((name for name in ours if name not in set(theirs)), None)
-    ambiguous = len({*theirs}) < len(theirs) or len({*ours}) < len(ours)
-    if ours != theirs and (unknown is not None or ambiguous):
-        raise DataError(
-            f"data: found {len(ours)} classes ({few(ours)}), expected the {len(theirs)} of {release.name}'s "
-            f"centers ({few(theirs)}) or some of them"
-            + (f', of which "{unknown}" is none' if unknown is not None else "")
-            + ('; "zoo convert --labels" names them' if "converted" in release.recipe else "")
-        )
-    if dataset.settings.get("split") == "test" and len(ours) < len(theirs):
-        warnings.warn(
-            f"classifier: the test images are of {len(ours)} of {release.name}'s {len(theirs)} classes; what "
-            "is measured is over these",
-            ZooWarning,
-            stacklevel=3,
-        )
+    unknown = [name for name in ours if name not in {*theirs}]
+    if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
+        found = f"found {len(ours)} classes ({few(ours)})" + (f', "{unknown[0]}"' if unknown else "")
+        expected = f"some of the {len(theirs)} of {release.name}'s centers ({few(theirs)}), each once"
+        raise DataError(f"data: {found}, expected {expected}")
     return dataset.with_classes(theirs)
 
 
 def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> ImageDataset:
-    """Open a split of the data that a release names: where it lists its images these, in their order.
+    """Open a split of the data that a release was trained on: the images that it lists, in their order.
 
     Raises:
-        DataError: see `open_dataset`; where the images are listed also for a copy that lacks some of them, or
-            whose classes have other names.
+        DataError: also for a copy that lacks some of these, or whose classes have other names.
     """
-    images = release.images
-    if not images:
+    if not release.images:
         return open_dataset(config, split, root)
-    word = "trained" if split == "train" else "measured"
+    was = f"{release.name} was {'trained' if split == 'train' else 'measured'}"
     try:
-        found = open_dataset(from_archive(config, root), split, root, images.get(split))
+        found = open_dataset(from_archive(config, root), split, root, release.images.get(split))
     except OtherImages as error:
-        raise DataError(
-            f"{release.name} was {word} on other images: {error}. Data that are not its own are given as a "
-            "spec, e.g. --data cifar100:DIR"
-        ) from None
-    if found.class_names != release.class_names:
-        raise DataError(
-            f"{release.name} was {word} on these images with the classes {few(release.class_names)}, found "
-            f"{few(found.class_names)}"
-        )
+        raise DataError(f"{was} on other images: {error}. Other data: --data KIND:DIR") from None
+    ours, theirs = found.class_names, release.class_names
+    if ours != theirs:
+        raise DataError(f"{was} on these images with the classes {few(theirs)}, found {few(ours)}")
     return found
 
 
-def resolve_data(data: Data, release: Release | None) -> Given:
-    """Return the data that a release names, with the true labels, which probes read, or other data.
+def own_data(release: Release, data: Data = None) -> Given:
+    """Return the data that a release was trained on, with the true labels, or what is given in their place.
+
+    A folder is that of the own data if they lie in it; one of photos, which all look alike, by their names.
 
     Raises:
-        DataError: see `resolve`; where a converted release, which names none, is given none.
+        DataError: see `resolve`; where a converted release, which names no data, is given none.
     """
-    if release is None:
-        return resolve(data, None)
-    given = own_data(release.recipe, release.name, data)
-    if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
-        # a folder of photos has the layout of any other: its names tell whether these were trained on
-        found = open_dataset(given.config, "train", given.root).describe()["sha256"]
-        if found != release.config["zoo"]["dataset"].get("sha256"):
-            return as_data(data)
-    return given
-
-
-def own_data(recipe: Mapping[str, Any], name: str, data: Data) -> Given:
-    """Do what `resolve_data` does for a recipe as plain values; `name` is of the weights, for the error."""
-    section = recipe.get("data")
+    section = release.recipe.get("data")
     if data is None and section is None:
-        raise DataError(
-            f"data: {name} was converted and names no data of its own; give some, e.g. --data folder:DIR"
-        )
+        raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     try:
-        own = None if section is None else parse(DataConfig, section, f"{name}: recipe.yaml: data")
+        own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
     except ZooError:  # of data that this version does not know
         if data is None:
             raise
         own = None
     given = resolve(data, own)
+    if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
+        found = open_dataset(given.config, "train", given.root).describe()["sha256"]
+        if found != release.config["zoo"]["dataset"].get("sha256"):
+            given = as_data(data)
     return given._replace(config=given.config.model_copy(update={"partial_labels": None}))

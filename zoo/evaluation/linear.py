@@ -13,14 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data.long_tail import rank_in_class
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.errors import DataError, ZooError
 from zoo.functional.checks import check_features, check_labels
 from zoo.seeding import derive_seed
-
-Select = Literal["accuracy", "balanced_accuracy"]
-
-L2_GRID = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-"""As of `zoo evaluate linear`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +26,7 @@ class LinearClassifier:
         weight: `[C, D]`, float64; standardisation is folded in.
         bias: `[C]`; minus infinity for a class without training images, which is never predicted.
         l2: strength used: the loss is mean cross-entropy + l2 / 2 * |W|^2 on standardised features.
-            In scikit-learn's terms C = 1 / (l2 * N).
-        validation_losses: for each strength tried, strongest first, the cross-entropy of held-out images;
-            empty when the grid had one value.
+        validation_losses: of held-out images by strength, strongest first; empty of a single strength.
     """
 
     weight: Tensor
@@ -56,21 +49,20 @@ def fit_linear(
     labels: Tensor,
     num_classes: int,
     *,
-    l2_grid: Sequence[float] = L2_GRID,
+    l2_grid: Sequence[float] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
     folds: int = 5,
-    select: Select = "balanced_accuracy",
+    select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy",
     seed: int = 0,
     balanced: bool = False,
 ) -> LinearClassifier:
     """Fit on training features; cross-validation over all of them chooses the strength of the penalty.
 
-    Every image is held out once, with its fold, and the strength with the lowest cross-entropy of held-out
-    images wins; with that, all images are fitted. Test data is no argument, so nothing can be selected on it.
+    Every image is held out once, and the strength with the lowest cross-entropy of held-out images wins; with
+    that, all images are fitted. Test data is no argument, so nothing can be selected on it.
 
-    The figure is the same on any processor: cross-entropy is continuous, where counts of right images tie
-    and flip with the last bit; and the fit is in float64, which reaches the one minimum that there is.
-    Features are standardised by the statistics of the rows that are fitted. The only image of a class is
-    always fitted and never held out. A class without images is never predicted.
+    Cross-entropy is continuous, and in float64 the fit reaches its one minimum: so the figure is the same on
+    any processor. Features are standardised by the rows that are fitted. The only image of a class is never
+    held out.
 
     Args:
         features: `[N, D]`.
@@ -83,20 +75,20 @@ def fit_linear(
         balanced: weigh each image by N / (classes present * images of its class).
 
     Raises:
-        DataError: for features that are not finite, labels outside `[0, C)`, fewer than two classes, or
-            a choice to make when no class has two images.
-        ZooError: for an impossible setting.
+        ZooError: for features that are not finite, labels outside `[0, C)`, fewer than two classes, a choice
+            to make when no class has two images, or an impossible setting.
     """
-    grid = _check_settings(l2_grid, folds, select)
+    grid = sorted({float(l2) for l2 in l2_grid}, reverse=True)
+    if not grid or not all(0 < l2 < math.inf for l2 in grid) or folds < 2:
+        found = f"l2_grid {list(l2_grid)}, folds {folds}"
+        raise ZooError(f"linear probe: found {found}, expected numbers above 0, 2 folds or more")
     check_features(features, "linear probe: training features")
     check_labels(labels, "linear probe: training labels", count=len(features), num_classes=num_classes)
     x = features.detach().cpu()
     classes, y = torch.unique(labels.cpu(), return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"linear probe: found only class {int(classes[0])} in training, expected two or more")
-    losses: dict[float, float] = {}
-    if len(grid) > 1:
-        losses = _cross_validate(x, y, grid, folds, select, seed, balanced)
+    losses = _cross_validate(x, y, grid, folds, select, seed, balanced) if len(grid) > 1 else {}
     best = min(grid, key=lambda l2: losses.get(l2, 0.0))  # of equal ones the strongest
     ((seen_weight, seen_bias),) = _fits(x, y, [best], balanced, tol=1e-8)
     weight = seen_weight.new_zeros(num_classes, x.shape[1]).index_copy_(0, classes, seen_weight)
@@ -105,7 +97,7 @@ def fit_linear(
 
 
 def _cross_validate(
-    x: Tensor, y: Tensor, grid: Sequence[float], folds: int, select: Select, seed: int, balanced: bool
+    x: Tensor, y: Tensor, grid: Sequence[float], folds: int, select: str, seed: int, balanced: bool
 ) -> dict[float, float]:
     """Return for each strength the cross-entropy of images that the fit did not see."""
     counts = torch.bincount(y)
@@ -113,10 +105,8 @@ def _cross_validate(
     rank = rank_in_class(y, derive_seed("linear", seed, "split"))
     fold = torch.where(counts[y] > 1, (rank + y) % folds, -1)
     if int(fold.max()) < 0:
-        raise DataError(
-            f"linear probe: each of the {len(counts)} classes has a single training image, so none can"
-            f" validate the {len(grid)} strengths; expected an l2_grid of one value"
-        )
+        found = f"each of the {len(counts)} classes has a single training image, so none can validate"
+        raise DataError(f"linear probe: {found}; expected an l2_grid of one value")
     entropy = torch.zeros(len(grid), len(y), dtype=torch.float64)
     for held in (fold == number for number in range(folds)):
         if held.any():
@@ -132,14 +122,9 @@ def _cross_validate(
 def _fits(
     x: Tensor, y: Tensor, grid: Sequence[float], balanced: bool, tol: float
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return weight `[C, D]` and bias `[C]` for raw features at each strength, the strongest first.
+    """Return weight `[C, D]` and bias `[C]` for raw features `[N, D]` at each strength, strongest first.
 
-    Args:
-        x: features `[N, D]`.
-        y: classes `[N]`, from 0 to C - 1 without gaps.
-        grid: strengths; each fit starts from that of the stronger penalty before.
-        balanced: classes count alike.
-        tol: the largest component of the gradient at the end.
+    Classes `[N]` are 0 to C - 1 without gaps; each fit starts from that of the stronger penalty before.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -152,9 +137,8 @@ def _fits(
     rows = ((wide - mean) / scale).numpy()
     # of two classes scikit-learn has one row w, the difference of ours; |w|^2 / 2 is what these two cost
     two = int(y.max()) == 1
-    model: Any = LogisticRegression(
-        tol=tol, max_iter=3000, warm_start=True, class_weight="balanced" if balanced else None
-    )
+    class_weight = "balanced" if balanced else None
+    model: Any = LogisticRegression(tol=tol, max_iter=3000, warm_start=True, class_weight=class_weight)
     fits = []
     for l2 in grid:
         model.set_params(C=(2 if two else 1) / (l2 * len(y)))
@@ -164,22 +148,5 @@ def _fits(
         weight, bias = torch.tensor(model.coef_), torch.tensor(model.intercept_)
         if two:
             weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
-        weight = weight / scale
-        fits.append((weight, bias - weight @ mean))
+        fits.append((weight / scale, bias - (weight / scale) @ mean))
     return fits
-
-
-def _check_settings(l2_grid: Sequence[float], folds: int, select: str) -> list[float]:
-    """Return the grid, strongest first and without repetition."""
-    choices = ("accuracy", "balanced_accuracy")
-    if select not in choices:
-        raise ZooError(
-            f'linear probe: found select "{select}", expected {" or ".join(choices)}.'
-            f"{did_you_mean(select, choices)}"
-        )
-    grid = sorted({float(l2) for l2 in l2_grid}, reverse=True)
-    if not grid or not all(math.isfinite(l2) and l2 > 0 for l2 in grid):
-        raise ZooError(f"linear probe: found l2_grid {list(l2_grid)}, expected one or more numbers above 0")
-    if folds < 2:
-        raise ZooError(f"linear probe: found folds {folds}, expected 2 or more")
-    return grid

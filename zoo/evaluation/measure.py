@@ -1,70 +1,70 @@
-"""One evaluation, from a protocol and a pair of data sets to an entry of metrics.json.
-
-A protocol gives its answer without knowing the test labels; they reach nothing but the score of that answer.
-"""
+"""One evaluation: a protocol answers without knowing the test labels, which only score its answer."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from zoo.data import ImageDataset
 from zoo.data.config import data_words
-from zoo.errors import ReleaseError, ZooError, ZooWarning
+from zoo.data.image_ids import shared_images
+from zoo.data.labels import require_same_classes
+from zoo.errors import ZooError, ZooWarning
+from zoo.evaluation.encode import Encoder, Features
 from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
 from zoo.evaluation.linear import fit_linear
-from zoo.evaluation.metrics import Truth, classification_metrics, score_draws, score_logits
-from zoo.evaluation.probe_data import Encoded, ProbeData, total_memory
-from zoo.evaluation.published import ProbeRun, train_classifier
+from zoo.evaluation.metrics import calibration_error, classification_metrics, draws_metrics
+from zoo.evaluation.published import ProbeRun, TrainedProtocol, train_classifier
 from zoo.evaluation.retrieval import retrieval_metrics
 from zoo.functional import knn_predict, mask_classes, post_hoc_adjusted
 from zoo.functional.checks import check_features
 from zoo.modules import Centers
-from zoo.recipe.protocols import (
-    TRAINED,
-    ClassifierProtocol,
-    FewShotProtocol,
-    KNNProtocol,
-    LinearProtocol,
-    Protocol,
-    RetrievalProtocol,
-    settings_of,
-)
+from zoo.recipe import protocols as of
+from zoo.recipe.protocols import Protocol, settings_of
 from zoo.release.evaluations import headline
 from zoo.training.progress import say
 from zoo.training.signals import interruptible
 
-_ROOM = 6  # times the training features: what fitting a probe takes at most
 
+class ProbeData:
+    """What a protocol may know: training images with labels, test images without, and their features.
 
-class Answer(NamedTuple):
-    """What a protocol says of the test images.
-
-    Attributes:
-        predictions: all that its metrics follow from, given the labels.
-        score: returns the entry's metrics, plain and JSON-able.
-        chosen: what the protocol found on the way: no setting, and no part of an entry's identity.
+    Either set may be None where no protocol will read it. Raises `DataError` if the two sets have other
+    classes, and where features are asked for, for an unreadable image.
     """
 
-    predictions: Tensor
-    score: Callable[[Truth], dict[str, Any]]
-    chosen: dict[str, Any] = {}  # never changed
+    def __init__(
+        self, encoder: Encoder, train_set: ImageDataset | None, test_set: ImageDataset | None
+    ) -> None:
+        given = [each for each in (train_set, test_set) if each is not None]
+        require_same_classes(given[0].class_names, given[-1].class_names)
+        empty = given[0].subset([])
+        self.encoder = encoder
+        self.train_set = (train_set or empty).with_candidates(None)  # probes read true labels
+        self.test_images = (test_set or empty).without_labels()
 
+    @cached_property
+    def train(self) -> Features:
+        """Features of the training images under the evaluation view, and their labels."""
+        return self.encoder.encode(self.train_set, "train")
 
-class OwnClassifier:
-    """Takes the centers' place for a model that ends in a classifier: what it makes of images are logits."""
+    @cached_property
+    def test(self) -> Tensor:
+        """Features of the test images `[N, D]`."""
+        return self.encoder.encode(self.test_images).features
 
 
 def measure(
     protocol: Protocol,
-    encoded: Encoded,
-    centers: Centers | OwnClassifier | None,
+    data: ProbeData,
+    test_set: ImageDataset,
+    centers: Centers | None = None,
     run: ProbeRun | None = None,
     *,
     learned_elsewhere: bool = False,
@@ -73,35 +73,46 @@ def measure(
 
     Args:
         protocol: what to do.
-        encoded: the encoder and its data; without training images for a protocol that reads none.
-        centers: the learned centers, for `classifier`; or that the encoder is none, but ends in a classifier.
+        data: the encoder and its images.
+        test_set: the test images of `data`, with their labels.
+        centers: the learned centers, for `classifier`; None for a model that ends in a classifier.
         run: where `linear_full` and `semi_supervised` keep their state.
-        learned_elsewhere: the centers were learned on other images than `encoded`'s training set, so that the
-            classes of `classifier` have many or few images by the centers' own counts, where they are known.
+        learned_elsewhere: than on the training set here: a class then has many or few images by the centers'
+            own counts, where these are known.
 
     Raises:
-        Interrupted: when one of these is stopped by a signal, with its state saved.
-        ReleaseError: if the classifier is asked for and there are no centers, or for other classes.
+        Interrupted: when a training is stopped by a signal, with its state saved.
     """
-    trains = protocol.protocol in TRAINED  # which shows its own progress
+    trains = isinstance(protocol, TrainedProtocol)  # these show their own progress
     if not trains:
-        say(f"measuring: {protocol.protocol}, {len(encoded.test_set):,} test images")
+        say(f"measuring: {protocol.protocol}, {len(test_set):,} test images")
     with interruptible(lambda: "what was trained so far is kept") if trains else nullcontext():
-        answer = run_protocol(protocol, encoded.probe, centers, run)
-    seen = len(encoded.train_set) > 0
-    counts = torch.as_tensor(encoded.train_set.class_counts) if seen else None
-    chosen = answer.chosen
-    if isinstance(protocol, ClassifierProtocol) and (learned_elsewhere or not seen) and _counted(centers):
-        counts, chosen = centers.class_counts, {**chosen, "train_counts": "of the centers"}
-    labels = torch.from_numpy(encoded.test_set.labels.copy())
-    trained_on = encoded.train_set.describe() if seen else None  # hashes all names
-    tested_on = encoded.test_set.describe()
-    beside = {}  # what is said beside every figure, where it is so
-    if encoded.shared:
-        beside["shared_images"] = encoded.shared
-    if (classes := len({*labels.tolist()})) < encoded.test_set.num_classes:
+        answer, chosen = run_protocol(protocol, data, centers, run)
+    trained_on, tested_on = data.train_set.describe() if len(data.train_set) else None, test_set.describe()
+    counts = None if trained_on is None else torch.as_tensor(data.train_set.class_counts)
+    elsewhere = isinstance(protocol, of.ClassifierProtocol) and (learned_elsewhere or trained_on is None)
+    if elsewhere and centers is not None and (centers.class_counts >= 0).all():
+        counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
+    labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
+    beside = {}
+    if shared := shared_images(data.train_set, test_set):
+        beside["shared_images"] = shared
+        told = "test images are training images too: what is measured on them says nothing of new images"
+        warnings.warn(f"{shared} of {len(labels)} {told}", ZooWarning, stacklevel=2)
+    if (classes := len({*labels.tolist()})) < len(names):
         beside["classes_measured"] = classes
-    metrics = answer.score(Truth(labels, counts, encoded.test_set.class_names))
+    if isinstance(protocol, of.RetrievalProtocol):
+        bank, others = data.train if protocol.gallery == "train" else (None, None)
+        bank = None if bank is None else _to_device(data, bank)
+        ranks = retrieval_metrics(answer, labels, bank, others, num_classes=len(names), k=protocol.k)
+        metrics: dict[str, Any] = {**ranks, "test_images": len(labels)}
+    elif isinstance(protocol, of.FewShotProtocol):
+        metrics = draws_metrics(answer, labels, names, probable=protocol.classifier == "linear")
+    elif isinstance(protocol, of.KNNProtocol):
+        metrics = classification_metrics(answer, labels, counts, names)
+    else:
+        metrics = classification_metrics(answer.argmax(dim=1), labels, counts, names)
+        metrics["calibration_error"] = calibration_error(answer, labels)
     return {
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
@@ -118,146 +129,58 @@ def measure(
     }
 
 
-def _counted(centers: Centers | OwnClassifier | None) -> TypeGuard[Centers]:
-    """Whether the number of images that each center was learned from is known."""
-    return isinstance(centers, Centers) and bool((centers.class_counts >= 0).all())
-
-
 def run_protocol(
-    protocol: Protocol,
-    data: ProbeData,
-    centers: Centers | OwnClassifier | None,
-    run: ProbeRun | None = None,
-) -> Answer:
-    """Run one protocol up to its answer. Has no access to test labels; see `measure`."""
-    if isinstance(protocol, LinearProtocol):
-        return _linear(protocol, data)
-    if isinstance(protocol, KNNProtocol):
-        return _knn(protocol, data)
-    if isinstance(protocol, FewShotProtocol):
-        return _few_shot(protocol, data)
-    if isinstance(protocol, RetrievalProtocol):
-        return _retrieval(protocol, data)
-    if isinstance(protocol, ClassifierProtocol):
-        return _classifier(protocol, data, centers)
-    if run is None:
-        raise ZooError(f'protocol "{protocol.protocol}": found no folder for the state of its training')
-    return _of_logits(*train_classifier(protocol, data, run))
+    protocol: Protocol, data: ProbeData, centers: Centers | None, run: ProbeRun | None = None
+) -> tuple[Tensor, dict[str, Any]]:
+    """Return a protocol's answer, and what it found on the way. Has no access to test labels.
 
-
-def _of_logits(logits: Tensor, chosen: dict[str, Any] | None = None) -> Answer:
-    return Answer(logits.argmax(dim=1), partial(score_logits, logits), chosen or {})
-
-
-def _linear(protocol: LinearProtocol, data: ProbeData) -> Answer:
-    features, labels = data.train
-    probe = fit_linear(
-        features,
-        labels,
-        data.num_classes,
-        l2_grid=protocol.l2_grid,
-        folds=round(1 / protocol.validation_fraction),
-        select=protocol.select,
-        seed=protocol.seed,
-        balanced=protocol.balanced,
-    )
-    return _of_logits(probe.logits(data.test), {"l2": probe.l2})
-
-
-def _knn(protocol: KNNProtocol, data: ProbeData) -> Answer:
-    features, labels = data.train
-    # Of a perfect encoder, too, neighbours beyond a class's images are of other classes. The mean is the
-    # bound, not the rarest class, which on a long tail is outvoted at any k; the published k of 200 is below
-    # it on CIFAR and ImageNet.
-    classes = len(torch.unique(labels))
-    if classes and protocol.k * classes > len(labels):
-        mean = len(labels) / classes
-        warnings.warn(
-            f"knn: found k = {protocol.k}, but {len(labels)} training images of {classes} classes, "
-            f"{mean:.3g} of each on average: those beyond are of other classes and vote too; expected k of "
-            f"at most {int(mean)}",
-            ZooWarning,
-            stacklevel=2,
-        )
-    voted = knn_predict(
-        features.to(_near(data, features)),
-        labels,
-        data.test,
-        k=protocol.k,
-        tau=protocol.tau,
-        num_classes=data.num_classes,
-    )
-    found = voted.predictions
-    chosen = {"k": voted.settings["k"]}  # fewer where there are fewer images
-    return Answer(found, lambda truth: classification_metrics(found, *truth), chosen)
-
-
-def _few_shot(protocol: FewShotProtocol, data: ProbeData) -> Answer:
-    features, labels = data.train
-    names, count = data.train_set.class_names, data.num_classes
-    scores = []
-    for rows in few_shot_rows(labels, names, shots=protocol.shots, draws=protocol.draws, seed=protocol.seed):
-        if protocol.classifier == "mean":
-            scores.append(class_mean_scores(features[rows], labels[rows], data.test, num_classes=count))
-        else:
-            probe = fit_linear(features[rows], labels[rows], count, l2_grid=[protocol.l2])
-            scores.append(probe.logits(data.test))
-    predictions = torch.stack([each.argmax(dim=1) for each in scores])
-    return Answer(predictions, partial(score_draws, scores, protocol.classifier == "linear"))
-
-
-def _retrieval(protocol: RetrievalProtocol, data: ProbeData) -> Answer:
-    test, gallery, others = data.test, None, None
-    if protocol.gallery == "train":
-        gallery, others = data.train
-        gallery = gallery.to(_near(data, gallery))
-
-    def score(truth: Truth) -> dict[str, Any]:
-        count = len(truth.class_names)
-        found = retrieval_metrics(test, truth.labels, gallery, others, num_classes=count, k=protocol.k)
-        return {**found, "test_images": len(truth.labels)}
-
-    return Answer(test, score)
-
-
-def check_centers(protocol: Protocol, centers: Centers | OwnClassifier | None) -> None:
-    """Make sure that there are the centers a protocol asks for: so that nothing is read or encoded before.
-
-    Raises:
-        ReleaseError: for `classifier` without centers, or less the log prior of centers or a model that do
-            not say how many training images each class had.
+    The answer is logits `[N, C]`; of kNN classes `[N]`, of few-shot scores of each draw `[draws, N, C]`, of
+    retrieval the features that are compared `[N, D]`.
     """
-    if not isinstance(protocol, ClassifierProtocol):
-        return
+    if isinstance(protocol, TrainedProtocol):
+        if run is None:
+            raise ZooError(f'protocol "{protocol.protocol}": found no folder for the state of its training')
+        return train_classifier(protocol, data, run)
+    if isinstance(protocol, of.ClassifierProtocol):
+        return _classify(data, centers, protocol.tau), {}
+    if isinstance(protocol, of.RetrievalProtocol):
+        return data.test, {}
+    (features, labels), classes = data.train, data.train_set.num_classes
+    if isinstance(protocol, of.KNNProtocol):
+        bank = _to_device(data, features)
+        found = knn_predict(bank, labels, data.test, k=protocol.k, tau=protocol.tau, num_classes=classes)
+        return found.predictions, {"k": found.settings["k"]}  # fewer where there are fewer images
+    if isinstance(protocol, of.LinearProtocol):
+        probe = fit_linear(
+            features,
+            labels,
+            classes,
+            l2_grid=protocol.l2_grid,
+            folds=round(1 / protocol.validation_fraction),
+            select=protocol.select,
+            seed=protocol.seed,
+            balanced=protocol.balanced,
+        )
+        return probe.logits(data.test), {"l2": probe.l2}
+    draws, names = [], data.train_set.class_names
+    for rows in few_shot_rows(labels, names, shots=protocol.shots, draws=protocol.draws, seed=protocol.seed):
+        x, y = features[rows], labels[rows]
+        if protocol.classifier == "mean":
+            draws.append(class_mean_scores(x, y, data.test, num_classes=classes))
+        else:
+            draws.append(fit_linear(x, y, classes, l2_grid=[protocol.l2]).logits(data.test))
+    return torch.stack(draws), {}
+
+
+def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Tensor:
+    """Return the logits `[N, C]` of the learned centers, or of a model that ends in a classifier."""
+    if tau is not None and (centers is None or (centers.class_counts < 0).any()):
+        raise ZooError("classifier: tau: found no training images of each class, which make the prior")
+    width = data.train_set.num_classes if centers is None else centers.weight.shape[1]
+    check_features(data.test, "classifier: " + ("features" if centers else "scores"), dim=width)
     if centers is None:
-        raise ReleaseError(
-            'protocol "classifier" needs learned centers; this encoder has none. Expected another protocol, '
-            'e.g. "linear" or "knn"'
-        )
-    if protocol.tau is not None and not _counted(centers):
-        found = "a model" if isinstance(centers, OwnClassifier) else "centers"
-        raise ReleaseError(
-            f'protocol "classifier", tau: found {found} without the number of training images of each class, '
-            "which the prior is made of; expected a release that has them"
-        )
-
-
-def _classifier(
-    protocol: ClassifierProtocol, data: ProbeData, centers: Centers | OwnClassifier | None
-) -> Answer:
-    check_centers(protocol, centers)
-    if not isinstance(centers, Centers):
-        check_features(data.test, "logits", dim=data.num_classes)
-        return _of_logits(data.test)
-    if len(centers.weight) != data.num_classes:
-        raise ReleaseError(
-            f'protocol "classifier": found centers of {len(centers.weight)} classes, expected '
-            f"{data.num_classes}, those of the data"
-        )
-    check_features(data.test, "features", dim=centers.weight.shape[1])
-    if protocol.tau is not None:
-        centers = without_prior(centers, protocol.tau)
-    return _of_logits(centers.logits(data.test))
+        return data.test
+    return (centers if tau is None else without_prior(centers, tau)).logits(data.test)
 
 
 def without_prior(centers: Centers, tau: float) -> Centers:
@@ -268,6 +191,8 @@ def without_prior(centers: Centers, tau: float) -> Centers:
     return centers._replace(weight=weight, bias=bias)
 
 
-def _near(data: ProbeData, features: Tensor) -> torch.device:
-    """Return the encoder's device if there is room for `features` and a probe on them."""
-    return data.device if _ROOM * features.nbytes < total_memory(data.device) else features.device
+def _to_device(data: ProbeData, features: Tensor) -> Tensor:
+    """Return features on the encoder's GPU where they take less than a sixth of its memory."""
+    device = data.encoder.device
+    fits = device.type == "cuda" and 6 * features.nbytes < torch.cuda.mem_get_info(device)[1]
+    return features.to(device) if fits else features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from scipy import stats
@@ -22,39 +22,35 @@ def classification_metrics(
     """Return plain, JSON-able figures; every accuracy is a percentage from 0 to 100.
 
     Many, medium and few are means of the accuracies of classes with > 100, 20 to 100 and < 20 training
-    images, as in the long-tail literature (not means over images; on a balanced test set both agree).
+    images, as in the long-tail literature, not means over images.
 
     Args:
         predictions: predicted classes `[N]`, integer.
         labels: true classes `[N]`, integer, all known.
         train_counts: training images of each class `[C]`, or None when that is not known.
-        class_names: names of the C classes.
+        class_names: C of them.
 
     Returns:
         `accuracy`; `balanced_accuracy`, the mean recall of the classes in the test set; `per_class`, C
-        accuracies, None for a class that is not in the test set; `many`, `medium`, `few`, None for a
-        group without a class in the test set and without `train_counts`; `test_images`, N.
+        accuracies; `many`, `medium`, `few`; None for what no test image is of, or without `train_counts`;
+        `test_images`, N.
 
     Raises:
         DataError: for an empty test set, or classes outside `[0, C)`.
     """
     num_classes = len(class_names)
     if len(labels) == 0:
-        raise DataError("accuracy: the test set is empty, expected at least one labelled image")
+        raise DataError("accuracy: the test set is empty")
     check_labels(labels, "test labels", count=len(labels), num_classes=num_classes)
-    check_labels(predictions, "predictions", count=len(labels), num_classes=num_classes)
     labels, predictions = labels.cpu(), predictions.cpu()
     correct = torch.bincount(labels[predictions == labels], minlength=num_classes)
     total = torch.bincount(labels, minlength=num_classes)
     present = total > 0
     recall = 100.0 * correct.double() / total.clamp(min=1)
     groups: dict[str, float | None] = dict.fromkeys(("many", "medium", "few"))
-    if train_counts is not None:
-        if tuple(train_counts.shape) != (num_classes,):
-            raise DataError(f"train_counts: found {tuple(train_counts.shape)}, expected ({num_classes},)")
-        for name, members in frequency_groups(train_counts.cpu()).items():
-            chosen = recall[members & present]
-            groups[name] = float(chosen.mean()) if len(chosen) else None
+    for name, members in {} if train_counts is None else frequency_groups(train_counts.cpu()).items():
+        if (members & present).any():
+            groups[name] = float(recall[members & present].mean())
     return {
         "accuracy": 100.0 * int(correct.sum()) / len(labels),
         "balanced_accuracy": float(recall[present].mean()),
@@ -74,13 +70,7 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
         logits: `[N, C]`; minus infinity for a class that is never predicted.
         labels: true classes `[N]`, integer.
         bins: M.
-
-    Raises:
-        DataError: for an empty test set, or labels outside `[0, C)`.
     """
-    if len(logits) == 0:
-        raise DataError("calibration error: the test set is empty, expected at least one labelled image")
-    check_labels(labels, "test labels", count=len(logits), num_classes=logits.shape[1])
     confidence, predicted = logits.double().cpu().softmax(dim=1).max(dim=1)
     right = (predicted == labels.cpu()).double()
     place = (confidence * bins).ceil().long().clamp(1, bins) - 1
@@ -91,13 +81,8 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
 def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:
     """Return the mean of values and half the width of its interval, t((1 + level) / 2, n - 1) s / sqrt(n).
 
-    Args:
-        values: n of them, of seeds or draws; s is their sample standard deviation.
-        level: of the interval (Student's t).
-
-    Returns:
-        The mean, and None for the interval where the values say nothing of it: of a single one, or of the
-        same one every time.
+    s is the sample standard deviation of the n values (Student's t). The interval is None of a single value,
+    or of the same one every time.
     """
     count = len(values)
     mean = math.fsum(values) / count
@@ -107,78 +92,49 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, 
     return mean, float(stats.t.ppf((1 + level) / 2, count - 1)) * deviation / math.sqrt(count)
 
 
-class Truth(NamedTuple):
-    """What predictions are scored by.
-
-    Attributes:
-        labels: classes of the test images `[N]`.
-        train_counts: training images of each class `[C]`; None where they are not known.
-        class_names: C names.
-    """
-
-    labels: Tensor
-    train_counts: Tensor | None
-    class_names: Sequence[str]
-
-
-def score_logits(logits: Tensor, truth: Truth) -> dict[str, Any]:
-    """Return `classification_metrics` of the largest logits `[N, C]`, and their `calibration_error`."""
-    found = classification_metrics(logits.argmax(dim=1), *truth)
-    return {**found, "calibration_error": calibration_error(logits, truth.labels)}
-
-
-def score_draws(draws: Sequence[Tensor], probable: bool, truth: Truth) -> dict[str, Any]:
+def draws_metrics(
+    draws: Tensor, labels: Tensor, class_names: Sequence[str], *, probable: bool
+) -> dict[str, Any]:
     """Return each draw's accuracy, the means over draws, and the 95 % interval (Student's t) of `accuracy`.
 
     Many, medium and few are left out: every class was seen equally often.
 
     Args:
-        draws: scores of each class for each test image `[N, C]`, from several draws of training images.
+        draws: scores `[draws, N, C]`.
+        labels: true classes `[N]`.
+        class_names: C names.
         probable: whether the scores' softmax are probabilities, which have a calibration error.
-        truth: what they are scored by.
     """
-    labels, names = truth.labels, truth.class_names
-    each = [classification_metrics(scores.argmax(dim=1), labels, None, names) for scores in draws]
-    accuracies = [metrics["accuracy"] for metrics in each]
+    each = [classification_metrics(scores.argmax(dim=1), labels, None, class_names) for scores in draws]
+    accuracies, balanced = ([metrics[key] for metrics in each] for key in ("accuracy", "balanced_accuracy"))
     accuracy, half_width = mean_interval(accuracies)
-    result: dict[str, Any] = {
-        "accuracy": accuracy,
-        "balanced_accuracy": mean_interval([metrics["balanced_accuracy"] for metrics in each])[0],
-        "accuracy_interval": half_width,
-        "accuracy_of_draws": accuracies,
-        "test_images": len(labels),
-    }
-    if probable:
-        errors = [calibration_error(scores, labels) for scores in draws]
-        result["calibration_error"] = mean_interval(errors)[0]
-    return result
+    result: dict[str, Any] = {"accuracy": accuracy, "balanced_accuracy": mean_interval(balanced)[0]}
+    result |= {"accuracy_interval": half_width, "accuracy_of_draws": accuracies, "test_images": len(labels)}
+    errors = [calibration_error(scores, labels) for scores in draws if probable]
+    return {**result, "calibration_error": mean_interval(errors)[0]} if errors else result
 
 
 def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:
-    """Return a table, one line for each row: figures in percent, one decimal, `-` where there is none.
+    """Return a table of metrics by name, a line each: in percent, one decimal, `-` where there is none.
 
     Accuracies have the same columns in every table; calibration error (ECE), recalls and mean average
-    precision have one where there are some. An interval is shown in brackets.
-
-    Args:
-        rows: metrics by name, as entries of metrics.json have them.
-        first: heading of the names' column.
+    precision have one where there are some. An interval is in brackets. `first` is over the names.
     """
     keys = {key for metrics in rows.values() for key in metrics}
-    if "accuracy" in keys or all(recall_k(key) is None for key in keys):
+    if "accuracy" in keys:
         keys |= ACCURACIES.keys()
     titles = {**ACCURACIES, "calibration_error": "ECE", "map": "mAP"}
-    shown = {key: titles.get(key) or f"R@{recall_k(key)}" for key in in_order(keys)}
-    lines = [[first, *shown.values()]]
-    lines += [[name, *(_cell(metrics, key) for key in shown)] for name, metrics in rows.items()]
+    lines = [[first, *(titles.get(key) or f"R@{recall_k(key)}" for key in in_order(keys))]]
+    for name, metrics in rows.items():
+        pairs = [(metrics.get(key), metrics.get(f"{key}_interval")) for key in in_order(keys)]
+        lines.append([name, *(_cell(value, half) for value, half in pairs)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines
     )
 
 
-def _cell(metrics: Mapping[str, Any], key: str) -> str:
-    value, half = metrics.get(key), metrics.get(f"{key}_interval")
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if half is None else f"{value:.1f} [{value - half:.1f}, {value + half:.1f}]"
+def _cell(value: float | None, half: float | None) -> str:
+    if value is None or half is None:
+        return "-" if value is None else f"{value:.1f}"
+    return f"{value:.1f} [{value - half:.1f}, {value + half:.1f}]"

@@ -1,49 +1,46 @@
 """Published protocols that train on images: linear evaluation, and fine-tuning on few labels.
 
-Both train the objective `classify` on a copy of the encoder by the one training loop, so they keep a state,
-can be stopped, and go on.
+Both train the objective `classify` on a copy of the encoder by the one training loop, and can be resumed.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
+import math
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from zoo.backbones import feature_dim
+from zoo.backbones import feature_dim, name_of
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset
+from zoo.data import DataConfig, ImageDataset, ViewsConfig
 from zoo.data.config import Subset
 from zoo.data.long_tail import select_subset
-from zoo.errors import ZooError
-from zoo.evaluation.probe_data import ProbeData
+from zoo.errors import DataError, ZooError
 from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
 from zoo.seeding import derive_seed
 from zoo.training import RunFolder, train
 
+if TYPE_CHECKING:
+    from zoo.evaluation.measure import ProbeData
+
 TrainedProtocol = LinearFullProtocol | SemiSupervisedProtocol
 
 
 class ProbeRun(NamedTuple):
-    """What a training needs beside the encoded data.
+    """Where a training of `linear_full` or `semi_supervised` keeps its state.
 
-    Attributes:
-        name: of the encoder, for the run's own record.
-        arch: its architecture, likewise.
-        data: what the data sets were opened from.
-        folder: the run gets a folder in it that is named by everything that decides its result.
-        exact: make `folder` itself the run's.
-        resume: go on from the last checkpoint there, or begin if there is none.
+    The run's folder is `folder` if that is `exact`, else one in it that is named by all that decides the
+    result. `data` are what the data sets were opened from, for the run's record.
     """
 
-    name: str
-    arch: str
     data: DataConfig
     folder: Path
     exact: bool = False
@@ -53,33 +50,19 @@ class ProbeRun(NamedTuple):
 def train_classifier(
     protocol: TrainedProtocol, data: ProbeData, run: ProbeRun
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Train a linear layer on a copy of the encoder, frozen or with it, and classify the test images.
+    """Train a linear layer on a copy of the encoder, frozen or with it; return logits of the test images.
 
-    The encoder itself is left alone: neither its weights nor where and how it lies in memory change.
-
-    Args:
-        protocol: with its settings.
-        data: the encoder, and how its images are read.
-        run: where the state is kept.
-
-    Returns:
-        Logits of the test images `[N, C]`; and what was found: the backend of the views, and of few labels
-        how many images these are.
+    Beside these `[N, C]` the backend of the views, and how many images few labels are. The encoder is left
+    alone: neither its weights nor their memory format change.
 
     Raises:
         Interrupted: on SIGINT or SIGTERM, with the state saved.
-        ZooError: for an encoder without `num_features`, data that cannot be read, or a folder with another
-            run in it.
+        ZooError: for an encoder without `num_features`, unreadable data, or a folder with another run in it.
     """
     dim = data.test.shape[1]  # first: an unreadable test image shows before hours of training
-    encoder = copy.deepcopy(data.model)
-    if not isinstance(getattr(encoder, "num_features", None), int):
-        raise ZooError(
-            'model: found no "num_features", expected an encoder as timm builds them; protocol "linear" '
-            "takes any model"
-        )
-    if feature_dim(encoder) != dim:
-        raise ZooError(f"model: found {dim} features, expected {feature_dim(encoder)}, its num_features")
+    encoder, device = copy.deepcopy(data.encoder.model), data.encoder.device
+    if not isinstance(getattr(encoder, "num_features", None), int) or feature_dim(encoder) != dim:
+        raise ZooError(f'model: found no "num_features" of {dim}, as timm has it; "linear" takes any model')
     encoder.requires_grad_(True)  # the whole network, whatever somebody froze
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
@@ -95,74 +78,59 @@ def train_classifier(
     folder = run.folder if run.exact else run.folder / f"{protocol.protocol}-{same.sha256[:12]}"
     trained = train(objective, train_set, recipe, RunFolder(folder), resume=run.resume).objective
     assert isinstance(trained, Classify)
-    frozen = isinstance(protocol, LinearFullProtocol) or protocol.freeze_encoder
-    features = data.test if frozen else data.encode_test(trained.encoder)
-    logits = trained.centers().logits(features.to(data.device))
+    features = data.test
+    if isinstance(protocol, SemiSupervisedProtocol) and not protocol.freeze_encoder:
+        features = replace(data.encoder, model=trained.encoder).encode(data.test_images).features
+    logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}
 
 
 def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
-    """Return the part of a training set whose labels are used, in the set's order.
+    """Return the part of a training set whose labels are used, as a recipe's `data.subset` draws it."""
+    part = select_subset(Subset(fraction=fraction, seed=seed), train_set.labels, train_set.num_classes)
+    return train_set.subset(part)
 
-    They are those that a recipe's `data.subset` keeps with the same fraction and seed.
-    """
-    part = Subset(fraction=fraction, seed=seed)
-    return train_set.subset(select_subset(part, train_set.labels, train_set.num_classes))
+
+def choose_backend(train_set: ImageDataset) -> Literal["tensor", "torchvision"]:
+    """Return `tensor` if all training images have one size and take less than 4 GiB, on any machine."""
+    first: tuple[int, int] | None = None
+    for index in range(len(train_set)):
+        with suppress(DataError):  # the loader reports it
+            size = train_set.size_of(index)
+            first = first or size
+            if size != first:
+                return "torchvision"
+    return "tensor" if first and 3 * len(train_set) * math.prod(first) < 4 << 30 else "torchvision"
 
 
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:
     """Return the recipe of the training: the objective `classify` with the protocol's settings."""
+    encoder = data.encoder
+    arch = name_of(encoder.model)
     if isinstance(protocol, LinearFullProtocol):
-        what, frozen, optimizer, drop_last = "Linear evaluation", True, "momentum", False
+        frozen, optimizer, drop_last = True, "momentum", False
         name = "multistep" if protocol.milestones else "constant"
         schedule = {"name": name, "milestones": protocol.milestones, "decay_rate": protocol.decay_rate}
     else:
-        what, frozen = "Fine-tuning on few labels", protocol.freeze_encoder
-        optimizer = "sgd"  # timm's, with Nesterov momentum
-        schedule = {"name": "cosine", "milestones": [], "decay_rate": 0.0}
+        frozen, optimizer, schedule = protocol.freeze_encoder, "sgd", {"name": "cosine"}  # sgd: Nesterov's
         # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
         drop_last = len(train_set) >= protocol.batch_size
-    sources = {
-        "partial_labels": None,
-        "mean": data.mean,
-        "std": data.std,
-        "image_size": None,  # crops are of the images as stored
-    }
+    backend = choose_backend(data.train_set) if protocol.backend == "auto" else protocol.backend
+    pixels = {"mean": [*encoder.preprocess.mean], "std": [*encoder.preprocess.std], "image_size": None}
+    views = [protocol.view(encoder.view.size)]
+    weights, images = _fingerprint(encoder.model), train_set.describe()["sha256"]
     plain: dict[str, Any] = {
-        "name": f"{run.arch}.{protocol.protocol}",
-        "description": f"{what} of {run.name}, encoder {_fingerprint(data.model)}, "
-        f"data {train_set.describe()['sha256']}",
-        "backbone": {"arch": run.arch},
-        "init": None,
-        "data": run.data.model_copy(update=sources),
-        "views": data.views(protocol),
-        "objective": {
-            "name": "classify",
-            "loss": "cross_entropy",
-            "label_smoothing": 0.0,
-            "head_std": protocol.init_std,
-            "freeze_encoder": frozen,
-        },
-        "optimizer": {
-            "name": optimizer,
-            "lr": protocol.lr,
-            "weight_decay": protocol.weight_decay,
-            "momentum": protocol.momentum,
-            "decay_norm_and_bias": True,
-        },
-        "schedule": {"warmup_epochs": 0, "warmup_lr": 0.0, "min_lr": 0.0, **schedule},
+        "name": f"{arch}.{protocol.protocol}",
+        "description": f"{protocol.protocol} of {encoder.name}, encoder {weights}, data {images}",
+        "backbone": {"arch": arch},
+        "data": run.data.model_copy(update={**pixels, "partial_labels": None}),
+        "views": ViewsConfig(backend=backend, workers=encoder.workers, train=views, eval=encoder.view),
+        "objective": {"name": "classify", "head_std": protocol.init_std, "freeze_encoder": frozen},
+        "optimizer": {"name": optimizer, **protocol.model_dump(include={"lr", "weight_decay", "momentum"})},
+        "schedule": schedule,
         "training": {
-            "epochs": protocol.epochs,
-            "batch_size": protocol.batch_size,
-            "seed": protocol.seed,
-            "device": data.device.type,
-            "threads": None,
-            "precision": protocol.precision,
-            "channels_last": protocol.channels_last,
-            "clip_grad": None,
-            "log_every": 20,
-            "checkpoint_every": 5,  # epochs; a signal saves the state in between
-            "drop_last": drop_last,
+            **protocol.model_dump(include={"epochs", "batch_size", "seed", "precision", "channels_last"}),
+            **{"device": encoder.device.type, "log_every": 20, "drop_last": drop_last},
         },
         "evaluation": [],
     }
@@ -173,7 +141,6 @@ def _fingerprint(model: nn.Module) -> str:
     """Return a hash of all weights and buffers."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
-        plain = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(plain.view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()

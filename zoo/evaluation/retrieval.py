@@ -27,13 +27,10 @@ def retrieval_metrics(
     """Return recall@k and mean average precision in percent, by cosine similarity, exact.
 
     Recall@k: the share of queries with an image of their class among the k nearest (Song et al. 2016,
-    arXiv 1511.06452, section 6). Of equally similar images those of other classes count as nearer: an
-    encoder that maps all images to one point finds nothing.
+    arXiv 1511.06452, section 6). Of equally similar images those of other classes count as nearer.
     Average precision: over the relevant images r, the mean of the share of relevant ones among all that
     are at least as similar as r (scikit-learn's `average_precision_score`).
-
-    A query without an image of its class in the gallery can find none: it is left out of both. Memory beside
-    the features: a block of 64 MiB of similarities, its sorted copy, and the gallery in unit length.
+    A query without an image of its class in the gallery is left out of both.
 
     Args:
         queries: `[N, D]`.
@@ -47,15 +44,14 @@ def retrieval_metrics(
         `recall_at_K` for each k, `map`, and how many `queries` and `gallery_images` that is over.
 
     Raises:
-        DataError: for features that are not finite or of unequal dimension, labels outside `[0, C)`, or if
-            no query has an image of its class in the gallery.
-        ZooError: for a k below 1.
+        ZooError: for arguments that do not fit, or if no query has an image of its class in the gallery.
     """
     if not k or min(k) < 1:
         raise ZooError(f"retrieval: found k = {list(k)}, expected one or more numbers from 1")
     alone = gallery is None
     bank, others = (
-        (queries, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
+        queries if gallery is None else gallery,
+        labels if gallery_labels is None else gallery_labels,
     )
     check_features(queries, "retrieval: query features")
     check_features(bank, "retrieval: gallery features", dim=queries.shape[1])
@@ -72,13 +68,14 @@ def retrieval_metrics(
             similarity = unit @ bank.T
             if alone:  # a query itself sorts before all others, and is left out
                 similarity[torch.arange(len(rows)), rows] = -torch.inf
-            rank, average = _rank(similarity, similarity[:, relevant.to(bank.device)], int(alone))
-            first.append(rank)
-            precision.append(average)
+            own = _sorted(similarity[:, relevant.to(bank.device)])[:, int(alone) :].contiguous()
+            # how many are at least as similar as each relevant image, relevant or not
+            above = len(bank) - torch.searchsorted(_sorted(similarity), own, side="left")
+            above_own = own.shape[1] - torch.searchsorted(own, own, side="left")
+            first.append(1 + (above - above_own)[:, -1].cpu())
+            precision.append((above_own.double() / above).mean(dim=1).cpu())
     if not first:
-        raise DataError(
-            "retrieval: no query has another image of its class in the gallery, expected at least one"
-        )
+        raise DataError("retrieval: no query has another image of its class in the gallery")
     ranks = torch.cat(first)
     return {
         **{f"recall_at_{n}": 100.0 * float((ranks <= n).double().mean()) for n in sorted(set(k))},
@@ -88,24 +85,7 @@ def retrieval_metrics(
     }
 
 
-def _rank(similarity: Tensor, own: Tensor, skip: int) -> tuple[Tensor, Tensor]:
-    """Return the rank of the nearest relevant image, from 1, and the average precision, both `[B]`.
-
-    Args:
-        similarity: of queries with the gallery `[B, M]`.
-        own: those with the relevant images `[B, R]`.
-        skip: how many of the least similar are no relevant ones: a query itself.
-    """
-    ordered, own = _sorted(similarity), _sorted(own)[:, skip:].contiguous()
-    # how many are at least as similar as each relevant image, relevant or not
-    above = ordered.shape[1] - torch.searchsorted(ordered, own, side="left")
-    above_own = own.shape[1] - torch.searchsorted(own, own, side="left")
-    rank = 1 + (above - above_own)[:, -1]
-    return rank.cpu(), (above_own.double() / above).mean(dim=1).cpu()
-
-
 def _sorted(values: Tensor) -> Tensor:
     """Sort `[B, M]` along its rows, ascending; NumPy's sort takes a tenth of torch's time on a CPU."""
-    if values.device.type != "cpu":
-        return values.sort(dim=1).values
-    return torch.from_numpy(np.sort(values.numpy(), axis=1))
+    on_cpu = values.device.type == "cpu"
+    return torch.from_numpy(np.sort(values.numpy(), axis=1)) if on_cpu else values.sort(dim=1).values

@@ -7,45 +7,36 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jinja2
 import pandas as pd
 
-import zoo
 from zoo import hub
 from zoo.config import listed, parse
-from zoo.data import DataConfig, ImageDataset, ViewsConfig, open_dataset
-from zoo.data.any_data import Data, as_data, own_root
-from zoo.errors import RecipeError, ZooError
+from zoo.data import ViewsConfig, open_dataset
+from zoo.data.any_data import Data, as_data
+from zoo.errors import ZooError
 from zoo.evaluation.encode import check_number, open_encoder
 from zoo.evaluation.evaluate import open_own, own_data
-from zoo.files import RUNS, is_dir, is_file, names_in, replacing, write_text, writing
+from zoo.files import RUNS, is_file, names_in, replacing, write_text, writing
 from zoo.release import Release
 from zoo.report.pictures import draw
 from zoo.report.sample import SMALLEST, take_sample
-from zoo.report.style import FIGURES
+from zoo.report.style import FIGURES, Kind
 from zoo.report.subject import Subject, open_subjects, recipe_table
 from zoo.training import pick_device
 from zoo.training.progress import say
 
 DIAGNOSED = RUNS / "diagnosed"
-"""Where reports lie for which no other folder is given."""
-
 _HTML, _NUMBERS, _FIGURES = "report.html", "numbers.json", "figures"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `diagnose` made.
-
-    Attributes:
-        folder: of the report.
-        html: the page.
-        subjects: with their numbers, in the order given.
-        missing: why figures were not drawn, by their titles.
-    """
+    """What `diagnose` made; `missing` says by title what all `subjects` lack for a figure."""
 
     folder: Path
     html: Path
@@ -60,138 +51,99 @@ def diagnose(
     sample: int = 2000,
     device: str = "auto",
 ) -> Report:
-    """Write a page of figures of one or several trainings, side by side.
-
-    What cannot be had (no record, no centers, no images, ...) is left out of the page, which says why.
+    """Write a page of figures of one or several trainings, side by side, and what it lacks.
 
     Args:
         names: releases (name, folder or repository, see `zoo.open`), or a list of them.
-        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`; `runs/diagnosed/NAME` when
-            None. An earlier report in it is replaced.
-        data: a folder that holds each one's own data source, or a spec such as "digits" to encode images of
-            for all of them; each one's own source when None.
+        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`, in place of an earlier
+            report; `runs/diagnosed/NAME` when None.
+        data: images to encode for all, see `zoo.data.any_data.Data`; each one's own when None, or where a
+            folder is that of another one's own data.
         sample: test images to encode, 4 or more; all where there are fewer.
         device: "auto", "cpu" or "cuda".
 
     Raises:
-        ZooError: for a name that is no release, a data spec that is none, a record that cannot be read, or a
-            folder that holds something else or cannot be written.
+        ZooError: for a name that is no release, data that are none, or a folder that holds something else.
     """
     check_number("sample", sample, SMALLEST)
     pick_device(device, "device")  # a wrong one is said before anything is opened
     given = [hub.named(name) for name in listed(names)]
     if not given:
         raise ZooError("diagnose: found no release, expected at least one")
-    if data is not None and not _is_folder(data):
-        as_data(data)  # a spec that no data can have is said before anything is opened
-    opened = open_subjects(given)
-    if _is_folder(data):  # in which at least one has its data
-        with suppress(RecipeError):  # of one that names other data than this version knows: said below
-            own_root(data, *(parse(DataConfig, each.recipe.get("data"), each.name) for each in opened))
-    folder = _folder(out, given)
-    subjects = [_sampled(subject, data, sample, device) for subject in opened]
+    subjects, folder = open_subjects(given), _folder(out, given)
+    shared = data is not None and any(_is_own(subject, data) for subject in subjects)
+    if data is not None and not shared:
+        as_data(data)  # which says what is wrong with them
+    for subject in subjects:
+        others = data if not shared or _is_own(subject, data) else None
+        _take_sample(subject, others, sample, device)
     say("drawing")
     with replacing(folder) as staging, writing(f'report "{folder}"'):
-        left_out = {
-            key: draw(key, subjects, *(staging / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")))
-            for key in FIGURES
-        }
-        missing = {
-            FIGURES[key].title: "; ".join(dict.fromkeys(reasons.values()))
-            for key, reasons in left_out.items()
-            if len(reasons) == len(subjects)
-        }
-        write_text(staging / _HTML, _render(subjects, left_out, missing, staging / _FIGURES))
+        files = {key: [staging / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}
+        left_out = {key: draw(key, subjects, *files[key]) for key in FIGURES}
+        drawn = [key for key in FIGURES if len(left_out[key]) < len(subjects)]
+        missing = {kind.title: kind.without for key, kind in FIGURES.items() if key not in drawn}
+        sources = {key: base64.b64encode(files[key][0].read_bytes()).decode() for key in drawn}
+        figures = [(key, FIGURES[key], sources[key], left_out[key]) for key in drawn]
+        write_text(staging / _HTML, _render(subjects, figures, missing))
         record = [{"label": s.label, "name": s.name, "numbers": s.numbers} for s in subjects]
         write_text(staging / _NUMBERS, json.dumps(record, indent=2, allow_nan=False) + "\n")
     return Report(folder, folder / _HTML, subjects, missing)
 
 
-def _is_folder(data: Data) -> bool:
-    """Whether data are given as a folder, in which each training has its own."""
-    return isinstance(data, str | Path) and is_dir(data)
-
-
 def _folder(out: str | Path | None, names: Sequence[str | Path]) -> Path:
-    """Return the report's folder.
-
-    Raises:
-        ZooError: if something that no report made lies there, which would be lost.
-    """
-    name = re.sub(
-        r"[^A-Za-z0-9._-]+", "_", "_and_".join(str(name).removeprefix("shipped:") for name in names)
-    )
-    folder = DIAGNOSED / name[:100].strip("._") if out is None else Path(out)
+    """Return the report's folder; raise `ZooError` if it holds what no report made and would be lost."""
+    joined = "_and_".join(str(name).removeprefix("shipped:") for name in names)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", joined)[:100].strip("._")
+    folder = DIAGNOSED / name if out is None else Path(out)
     others = [name for name in names_in(folder) if name not in (_HTML, _NUMBERS, _FIGURES)]
     if is_file(folder) or others:
         found = f"holds {', '.join(others[:3])}" if others else "is a file"
-        raise ZooError(
-            f'"{folder}" {found}, expected a new or empty folder, or an earlier report; choose another --out'
-        )
+        raise ZooError(f'"{folder}" {found}, expected a new folder or a report; choose another --out')
     return folder
 
 
-def _sampled(subject: Subject, data: Data, size: int, device: str) -> Subject:
-    """Return a subject with a sample of test images; without one, with the reason."""
+def _is_own(subject: Subject, data: Data) -> bool:
+    with suppress(ZooError):
+        return subject.release is not None and own_data(subject.release, data).is_own
+    return False
+
+
+def _take_sample(subject: Subject, data: Data, size: int, device: str) -> None:
+    """Give a subject a sample of test images, or the reason why it has none."""
     assert subject.release is not None
     try:
-        train_set, test_set = open_sets(subject.release, data)
-        encoder = open_encoder(subject.release)
-        section = subject.recipe.get("views")  # a converted release has none
-        taken = take_sample(
-            encoder,
-            train_set,
-            test_set,
-            views=None if section is None else parse(ViewsConfig, section, f"{subject.name}: views"),
-            image_size=(subject.recipe.get("data") or {}).get("image_size"),
-            size=size,
-            device=device,
-        )
+        config, root, is_own = own_data(subject.release, data)
+        open_split = partial(open_own, subject.release) if is_own else open_dataset
+        train_set, test_set = (open_split(config, split, root) for split in ("train", "test"))
+        section, encoder = subject.recipe.get("views"), open_encoder(subject.release, device=device)
+        views = section and parse(ViewsConfig, section, f"{subject.name}: views")
+        image_size = (subject.recipe.get("data") or {}).get("image_size")
+        subject.sample = take_sample(encoder, train_set, test_set, views, image_size, size)
     except ZooError as error:
-        return replace(subject, no_sample=str(error).rstrip("."))
-    if not subject.counted and tuple(taken.class_names) == subject.class_names:
-        subject = replace(subject, class_counts=taken.class_counts)
-    return replace(subject, sample=taken)
-
-
-def open_sets(release: Release, data: Data) -> tuple[ImageDataset, ImageDataset]:
-    """Open training and test split: a release's own images, or what is given for all."""
-    given = own_data(release.recipe, release.name, data)
-    if not given.is_own and _is_folder(data):  # others beside it have their data there
-        given = own_data(release.recipe, release.name, None)
-    config, root = given.config, given.root
-    if not given.is_own:
-        return open_dataset(config, "train", root), open_dataset(config, "test", root)
-    return open_own(release, config, "train", root), open_own(release, config, "test", root)
+        subject.no_sample = str(error).rstrip(".")
+        return
+    if not subject.counted and tuple(subject.sample.class_names) == subject.class_names:
+        subject.class_counts = subject.sample.class_counts
 
 
 def _render(
     subjects: Sequence[Subject],
-    left_out: Mapping[str, Mapping[str, str]],
+    figures: Sequence[tuple[str, Kind, str, Mapping[str, str]]],
     missing: Mapping[str, str],
-    folder: Path,
 ) -> str:
-    """Return the page, which holds all figures of a folder as PNG and needs no other file."""
+    """Return the page, which holds all figures as PNG and needs no other file."""
+    columns = ("name", "objective", "trained on", "seed", "images")
     facts = {
-        subject.label: {
-            "name": subject.name,
-            "objective": subject.objective,
-            "trained on": subject.data,
-            "seed": subject.seed,
-            "images": subject.sample.images if subject.sample else subject.no_sample,
-        }
-        for subject in subjects
+        s.label: (s.name, s.objective, s.data, s.seed, s.sample.images if s.sample else s.no_sample)
+        for s in subjects
     }
     recipes = recipe_table(subjects)
     tables = {
-        "Releases": pd.DataFrame(facts),
+        "Releases": pd.DataFrame(facts, columns),
         "In what the recipes differ": recipes.loc[:, recipes.nunique() > 1].T,
         "Numbers": pd.DataFrame({subject.label: subject.numbers for subject in subjects}).sort_index(),
-    }
-    sources = {
-        key: base64.b64encode((folder / f"{key}.png").read_bytes()).decode()
-        for key, reasons in left_out.items()
-        if len(reasons) < len(subjects)
+        "Not drawn": pd.DataFrame({"without": missing}),
     }
     # names of files, classes and recipes are others' text, which pandas escapes too
     environment = jinja2.Environment(
@@ -205,8 +157,6 @@ def _render(
                 for name, table in tables.items()
                 if len(table)
             },
-            figures=[(key, FIGURES[key], sources[key], left_out[key]) for key in sources],
-            missing=missing,
-            version=zoo.__version__,
+            figures=figures,
         )
     return text.encode("utf-8", "backslashreplace").decode("utf-8")  # a file's name need not be text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,14 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from zoo import functional
-from zoo.config import is_number
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 from zoo.report import style
 from zoo.report.sample import SMALLEST, Sample
-from zoo.report.style import COLORS, FAINT, Lacks, draw_lines, figure, groups_of, panels, plain_log
 from zoo.report.subject import Array, Subject
 from zoo.seeding import derive_seed
 
-_BINS = 50
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)
-_FEWEST_IN_BIN = 5  # negatives in a bin of scores whose mean penalty is drawn
 _MOST_POINTS = 2000  # of more features, as many are drawn at random
-_MOST_CLASSES = 1000  # time and memory of a map of centers grow with their square
 _MOST_NAMES = 30  # classes whose names a map of centers has room for
 
 
@@ -40,53 +35,41 @@ def _sample(subject: Subject) -> Sample:
     return subject.sample
 
 
-def _unsampled(reason: str, has: Callable[[Sample], object]) -> Lacks:
-    """Return a function that gives `reason` for a subject whose sample has not something."""
-
-    def lacks(subject: Subject) -> str | None:
-        if subject.sample is None:
-            return subject.no_sample
-        return None if has(subject.sample) else reason
-
-    return lacks
-
-
 def tau_of(subject: Subject) -> float | None:
     """Return the temperature of a subject's recipe: at the end, where it is scheduled or learned."""
-    objective: Mapping[str, Any] = subject.recipe.get("objective") or {}
-    tau = objective.get("tau")
+    tau = (subject.recipe.get("objective") or {}).get("tau")
     if isinstance(tau, Mapping):
         tau = subject.numbers.get("recorded/tau", tau.get("end", tau.get("start")))
     return None if tau is None else float(tau)
 
 
-@figure(
+@style.figure(
     "How hard negatives count at each temperature",
-    _unsampled("the sample has images of one class alone", lambda sample: "other_class" in sample.pairs),
+    lambda subject: subject.sample is not None and "other_class" in subject.sample.pairs,
+    "no sample of images of several classes",
 )
 def hardness(subjects: Sequence[Subject]) -> Figure:
-    """How much a negative of some score is pushed.
+    """N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives, images of other classes: 1 is the mean.
 
-    Negatives are images of other classes. The weight is N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives:
-    1 is the mean (Wang and Liu 2021, arXiv 2012.09740, section 3.2). One training is drawn at several
-    temperatures and its own, several each at its own, 0.1 where it has none.
+    One training at several temperatures, several each at its own (Wang and Liu 2021, arXiv 2012.09740, 3.2).
     """
-    groups = groups_of(subjects)
-    drawn = [(group, tau_of(group.subjects[0]) or _TAUS[1]) for group in groups]
+    groups = style.groups_of(subjects)
+    taus = [tau_of(group[0]) or _TAUS[1] for group in groups]
+    drawn = [(group, f"{group[0].group}, ", group[0].place) for group in groups]
     if len(groups) == 1:
-        taus = sorted({*_TAUS, drawn[0][1]})
-        drawn = [(groups[0]._replace(label="", place=place), tau) for place, tau in enumerate(taus)]
+        taus = sorted({*_TAUS, taus[0]})
+        drawn = [(groups[0], "", place) for place in range(len(taus))]
     negatives = np.concatenate([_sample(subject).pairs["other_class"].numpy() for subject in subjects])
-    edges = np.linspace(negatives.min(), max(negatives.max(), negatives.min() + 1e-3), _BINS + 1)
+    edges = np.linspace(negatives.min(), max(negatives.max(), negatives.min() + 1e-3), 51)
     middles = (edges[:-1] + edges[1:]) / 2
-    made, (axes,) = panels(1, 2.6)
-    for group, tau in drawn:
-        lines = [pd.Series(penalty(_sample(s), tau, edges), middles) for s in group.subjects]
-        draw_lines(axes, group, pd.concat(lines, axis=1), f"τ = {tau:g}")
-    axes.axhline(1, color=FAINT, linewidth=0.8)
+    made, (axes,) = style.panels(1, 2.6)
+    for (group, name, place), tau in zip(drawn, taus, strict=True):
+        lines = [pd.Series(penalty(_sample(subject), tau, edges), middles) for subject in group]
+        style.draw_lines(axes, pd.concat(lines, axis=1), place, f"{name}τ = {tau:g}")
+    axes.axhline(1, color=style.FAINT, linewidth=0.8)
     axes.set_yscale("log", nonpositive="mask")
     axes.set(ylabel="weight relative to the mean", xlabel="cosine of pooled features")
-    plain_log(axes.yaxis)
+    style.plain_log(axes.yaxis)
     return made
 
 
@@ -98,42 +81,39 @@ def penalty(sample: Sample, tau: float, edges: Array) -> Array:
     scores = sample.scores[apart].double().numpy()
     counts, _ = np.histogram(scores, edges)
     sums, _ = np.histogram(scores, edges, weights=weights[apart].numpy())
-    return np.where(counts >= _FEWEST_IN_BIN, sums / np.maximum(counts, 1), np.nan)
+    return np.where(counts >= 5, sums / np.maximum(counts, 1), np.nan)
 
 
-@figure(
+@style.figure(
     "Uniformity and tolerance",
-    _unsampled("no two images of the sample share a class", lambda sample: np.isfinite(sample.tolerance)),
+    lambda subject: subject.sample is not None and np.isfinite(subject.sample.numbers["tolerance"]),
+    "no sample with two images of a class",
 )
 def plane(subjects: Sequence[Subject]) -> Figure:
     """Both of pooled features; a training records them of projections (Wang and Liu 2021)."""
-    made, (axes,) = panels(1, 2.6)
-    for group in groups_of(subjects):
-        points = np.array([(_sample(s).uniformity, _sample(s).tolerance) for s in group.subjects])
-        if len(points) > 1:
-            axes.plot(*points.T, linestyle="", alpha=0.5, **group.style)
-        axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=group.label, **group.style)
+    made, (axes,) = style.panels(1, 2.6)
+    for group in style.groups_of(subjects):
+        numbers = [_sample(subject).numbers for subject in group]
+        points = np.array([(each["uniformity"], each["tolerance"]) for each in numbers])
+        label, own = group[0].group, style.look(group[0].place)
+        axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=label, **own)
     axes.margins(0.2)
-    axes.set_ylabel("tolerance (mean cosine)")
-    axes.set_xlabel("uniformity, log E exp(−2 |x − y|²)\n(left: more even)")
+    axes.set(ylabel="tolerance (mean cosine)", xlabel="uniformity, log E exp(−2 |x − y|²)\n(left: more even)")
     return made
 
 
-@figure(
+@style.figure(
     "A map of the test features",
-    _unsampled(f"a map takes {SMALLEST} test images", lambda sample: len(sample.features) >= SMALLEST),
-    most=4,
+    lambda subject: subject.sample is not None and len(subject.sample.features) >= SMALLEST,
+    f"no sample of {SMALLEST} images",
 )
 def features(subjects: Sequence[Subject]) -> Figure:
-    """Features, and learned class centers as stars, by t-SNE; of several seeds, of the first.
-
-    Distances between groups, and their sizes, mean little.
-    """
-    groups = groups_of(subjects)
-    made, axes_of = panels(len(groups), 3.3)
+    """By t-SNE, with learned class centers as stars. Distances between groups and their sizes mean little."""
+    groups = style.groups_of(subjects)
+    made, axes_of = style.panels(len(groups), 3.3)
     for axes, group in zip(axes_of, groups, strict=True):
-        _draw_map(axes, group.subjects[0])
-        axes.set(title=group.label, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+        _draw_map(axes, group[0])
+        axes.set(title=group[0].group, xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
         axes.set_aspect("equal", adjustable="datalim")
     return made
 
@@ -148,63 +128,44 @@ def _draw_map(axes: Axes, subject: Subject) -> None:
     vectors, shown = directions(sample.features[rows.tolist()]), sample.labels.numpy()[rows]
     if centers is not None and tuple(names) == tuple(subject.class_names):  # not those of other classes
         vectors = np.concatenate([vectors, directions(centers.weight)])
-    embedded = _embed(vectors, seed)
-    points, stars = embedded[: len(rows)], embedded[len(rows) :]
+    if vectors.shape[1] == 1:
+        vectors = np.pad(vectors, ((0, 0), (0, 1)))
+    tsne = TSNE(2, perplexity=min(30.0, (len(vectors) - 1) / 3), init="pca", random_state=seed % 2**32)
+    with threadpool_limits(1):  # threads add forces in any order, and t-SNE amplifies how they round
+        embedded = tsne.fit_transform(vectors)
+    (x, y), (at_x, at_y) = embedded[: len(rows)].T, embedded[len(rows) :].T
     star: dict[str, Any] = {"marker": "*", "edgecolors": "black", "zorder": 4}
-    (x, y), (at_x, at_y) = points.T, stars.T
-    if len(names) <= len(COLORS):
+    if len(names) <= len(style.COLORS):
         for c, name in enumerate(names):
-            own: dict[str, Any] = {"color": COLORS[c], "marker": style.MARKERS[c], "label": name}
+            own: dict[str, Any] = {"color": style.COLORS[c], "marker": style.MARKERS[c], "label": name}
             axes.scatter(x[shown == c], y[shown == c], s=14, alpha=0.7, **own)
-        axes.scatter(at_x, at_y, s=170, color=COLORS[: len(stars)], **star)
+        axes.scatter(at_x, at_y, s=170, color=style.COLORS[: len(at_x)], **star)
         return
-    scale: dict[str, Any] = {
-        "cmap": "viridis",
-        "norm": LogNorm(counts.min(), max(counts.max(), counts.min() + 1)),
-    }
+    norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
+    scale: dict[str, Any] = {"cmap": "viridis", "norm": norm}
     drawn = axes.scatter(x, y, s=9, c=counts[shown], alpha=0.8, **scale)
-    axes.scatter(at_x, at_y, s=60, c=counts[: len(stars)], **scale, **star)
+    axes.scatter(at_x, at_y, s=60, c=counts[: len(at_x)], **scale, **star)
     axes.figure.colorbar(drawn, ax=axes, label="training images of the class", location="bottom")
 
 
 def directions(vectors: Tensor) -> NDArray[np.float32]:
-    """Return unit rows of vectors `[N, D]` without their mean.
-
-    What all features share, and what all centers share, adds the same to every logit.
-    """
+    """Return unit rows of vectors `[N, D]` without their mean, which adds the same to every logit."""
     vectors = vectors.detach().float().cpu()
     unit: NDArray[np.float32] = F.normalize(vectors - vectors.mean(dim=0), dim=1).numpy()
     return unit
 
 
-def _embed(vectors: NDArray[np.float32], seed: int) -> NDArray[Any]:
-    if vectors.shape[1] == 1:
-        vectors = np.pad(vectors, ((0, 0), (0, 1)))
-    tsne = TSNE(2, perplexity=min(30.0, (len(vectors) - 1) / 3), init="pca", random_state=seed % 2**32)
-    # Several threads add up forces in an order of their own, and t-SNE amplifies what rounding differs.
-    with threadpool_limits(1):
-        embedded: NDArray[Any] = tsne.fit_transform(vectors)
-    return embedded
-
-
-@figure(
+@style.figure(
     "Similarity of centers",
-    style.lacks_unless(
-        f"it learned no class centers, or not 2 to {_MOST_CLASSES:,} finite ones",
-        lambda subject: (
-            subject.centers is not None
-            and 2 <= len(subject.centers.weight) <= _MOST_CLASSES
-            and subject.centers.weight.isfinite().all()
-        ),
-    ),
-    most=4,
+    lambda s: s.centers and 2 <= len(s.centers.weight) <= 1000 and s.centers.weight.isfinite().all(),
+    "no class centers, or more than 1,000",
 )
 def centers(subjects: Sequence[Subject]) -> Figure:
     """Cosine of every two learned class centers, alike ones side by side; of several seeds, of the first."""
-    groups = groups_of(subjects)
-    made, axes_of = panels(len(groups), 3.8)
+    groups = style.groups_of(subjects)
+    made, axes_of = style.panels(len(groups), 3.8)
     for axes, group in zip(axes_of, groups, strict=True):
-        found, names = group.subjects[0].centers, group.subjects[0].class_names
+        found, names = group[0].centers, group[0].class_names
         assert found is not None  # a figure is drawn of what lacks nothing
         similarity = found.similarity().detach().double().cpu().numpy()
         order = cluster(similarity)
@@ -216,7 +177,7 @@ def centers(subjects: Sequence[Subject]) -> Figure:
         words = [names[c] for c in order] if len(order) <= _MOST_NAMES else []
         axes.set_yticks(range(len(words)), words)
         axes.set_xticks(range(len(words)), words, rotation=90)
-        axes.set_title(group.label)
+        axes.set_title(group[0].group)
     return made
 
 
@@ -235,53 +196,43 @@ def accuracies(subject: Subject) -> dict[str, pd.Series]:
     for entry in subject.evaluations if subject.counted else ():
         values = entry["metrics"].get("per_class") or []
         if entry.get("data", subject.data) == subject.data and len(values) == len(subject.class_counts):
-            known = [value if is_number(value) else np.nan for value in values]
-            found.setdefault(str(entry["protocol"]), pd.Series(known, subject.class_counts.numpy()))
+            series = pd.Series(values, subject.class_counts.numpy(), dtype=float)
+            found.setdefault(str(entry["protocol"]), series)
     return found
 
 
-@figure(
-    "Accuracy of each class against its training images",
-    style.lacks_unless("no recorded accuracy of each class, or no counted classes", accuracies),
-)
+@style.figure("Accuracy of each class against its training images", accuracies, "no record of it")
 def accuracy(subjects: Sequence[Subject]) -> Figure:
     """As the release records it; dotted: 20 and 100 training images (few, medium, many)."""
-    made, (axes,) = panels(1, 2.6)
+    made, (axes,) = style.panels(1, 2.6)
     level = all(each.index.nunique() == 1 for s in subjects for each in accuracies(s).values())
-    for group in groups_of(subjects):
-        found = pd.DataFrame([accuracies(subject) for subject in group.subjects])
+    for group in style.groups_of(subjects):
+        found = pd.DataFrame([accuracies(subject) for subject in group])
         for protocol in found:
             mean = pd.concat(found[protocol].dropna().tolist(), axis=1).mean(axis=1).dropna()
             x, y = np.maximum(mean.index.to_numpy(), 0.5), mean.to_numpy()  # no training images: at 0.5
             if level:
                 x, y = np.arange(1, len(y) + 1), np.sort(y)
-            own = group._replace(place=len(axes.lines)).style
-            axes.plot(x, y, linestyle="", alpha=0.7, label=f"{group.label}, {protocol}", **own)
+            label, own = f"{group[0].group}, {protocol}", style.look(len(axes.lines))
+            axes.plot(x, y, linestyle="", alpha=0.7, label=label, **own)
     axes.set(ylim=(-4, 104), ylabel="top-1 accuracy (%)", xlabel="classes, from the worst to the best")
     if not level:
         axes.set(xscale="log", xlabel="training images of the class")
-        plain_log(axes.xaxis)
+        style.plain_log(axes.xaxis)
         for edge in (FEW_BELOW, MANY_ABOVE):
-            axes.axvline(edge, color=FAINT, linewidth=0.8, linestyle=":")
+            axes.axvline(edge, color=style.FAINT, linewidth=0.8, linestyle=":")
     return made
 
 
-@figure(
-    "Nearest neighbours and hardest negatives",
-    _unsampled("the sample gave no query image", lambda sample: sample.neighbours),
-    most=3,
-)
+@style.figure("Neighbours and hardest negatives", lambda s: s.sample and s.sample.neighbours, "no sample")
 def neighbours(subjects: Sequence[Subject]) -> Figure:
-    """Queries, the most similar training images and, below, the most similar test images of other classes.
-
-    Above each its class and cosine.
-    """
-    groups = groups_of(subjects)
-    count = max(len(_sample(group.subjects[0]).neighbours) for group in groups)
-    made = Figure((style.WIDTH, len(groups) * (1.5 * count + 0.3)), layout="constrained")
-    for part, group in zip(made.subfigures(len(groups), squeeze=False).ravel(), groups, strict=True):
-        part.suptitle(group.label)
-        sample = _sample(group.subjects[0])
+    """Queries, the most similar training images and, below, test images of other classes, with cosines."""
+    samples = {group[0].group: _sample(group[0]) for group in style.groups_of(subjects)}
+    count = max(len(sample.neighbours) for sample in samples.values())
+    made = Figure((style.WIDTH, len(samples) * (1.5 * count + 0.3)), layout="constrained")
+    parts = made.subfigures(len(samples), squeeze=False).ravel()
+    for part, (name, sample) in zip(parts, samples.items(), strict=True):
+        part.suptitle(name)
         columns = 1 + max(len(query.nearest[1]) for query in sample.neighbours)
         rows = part.subplots(2 * len(sample.neighbours), columns, squeeze=False)
         for axes in rows.ravel():
@@ -290,9 +241,9 @@ def neighbours(subjects: Sequence[Subject]) -> Figure:
             above[0].imshow(query.image.permute(1, 2, 0).numpy())
             above[0].set_title(f"query: {sample.class_names[query.label]}", fontsize=7)
             for places, found in ((above[1:], query.nearest), (below[1:], query.hardest)):
-                for axes, (image, label, score) in zip(places, zip(*found, strict=True), strict=False):
+                for axes, image, label, score in zip(places, *found, strict=False):
                     axes.imshow(image.permute(1, 2, 0).numpy())
-                    color = COLORS[0] if int(label) == query.label else COLORS[3]
+                    color = style.COLORS[0] if int(label) == query.label else style.COLORS[3]
                     words = f"{sample.class_names[int(label)]}\n{float(score):.2f}"
                     axes.set_title(words, fontsize=7, color=color)
     return made

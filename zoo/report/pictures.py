@@ -1,34 +1,41 @@
-"""Figures as files: each of a report, or why it is not there, and the pictures of a release."""
+"""Figures as files: those of a report, and the pictures of a release."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from zoo.errors import ZooWarning
+from matplotlib.figure import Figure
+
+from zoo.files import writing
 from zoo.report import features, training  # noqa: F401  # which fill `FIGURES`
-from zoo.report.style import FIGURES, groups_of, save
+from zoo.report.style import FIGURES, groups_of, styled
 from zoo.report.subject import Subject
 
+_MOST = 8  # groups of subjects that a figure has room for
 IN_A_RELEASE = ("features", "centers", "scores", "balance", "accuracy", "curves")
 
 
 def draw(key: str, subjects: Sequence[Subject], *files: Path, title: str = "") -> dict[str, str]:
-    """Draw one of `FIGURES` of those subjects that lack nothing, as .png or .svg; none where all do.
-
-    Returns:
-        Why it does not show a subject, by the subject's label.
-    """
+    """Draw one of `FIGURES` as .png or .svg; return by label what subjects that it does not show lack."""
     kind = FIGURES[key]
-    left_out = {subject.label: reason for subject in subjects if (reason := kind.lacks(subject))}
-    groups = groups_of([subject for subject in subjects if subject.label not in left_out])
-    for group in groups[kind.most :]:
-        left_out |= {subject.label: f"more than {kind.most} are not drawn" for subject in group.subjects}
-    drawn = [subject for group in groups[: kind.most] for subject in group.subjects]
+    groups = groups_of([subject for subject in subjects if kind.has(subject)])
+    drawn = [subject for group in groups[:_MOST] for subject in group]
     if drawn:
-        save(kind.draw(drawn), *files, title=title)
-    return left_out
+        _save(kind.draw(drawn), *files, title=title)
+    rest = [subject for subject in subjects if subject not in drawn]
+    return {each.label: f"more than {_MOST}" if kind.has(each) else kind.without for each in rest}
+
+
+def _save(made: Figure, *paths: Path, title: str = "") -> None:
+    """Write a figure to files that end in .png or .svg; raise `ZooError` for one that cannot be written."""
+    with styled():
+        if title:
+            made.suptitle(title, x=0.01, ha="left", wrap=True)
+        for path in paths:
+            with writing(f'figure "{path}"'):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                made.savefig(path, dpi=200)
 
 
 def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:
@@ -37,12 +44,6 @@ def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:
     Returns:
         The files by name, of `IN_A_RELEASE`.
     """
-    made = {}
-    for key in IN_A_RELEASE:
-        title = f"{subject.name}\n{subject.data}, seed {subject.seed}"
-        left_out = draw(key, [subject], folder / f"{key}.png", title=title)
-        if not left_out:
-            made[key] = folder / f"{key}.png"
-        elif key == "features" and subject.sample is not None:
-            warnings.warn(f"no map of features: {left_out[subject.label]}", ZooWarning, stacklevel=2)
-    return made
+    title = f"{subject.name}\n{subject.data}, seed {subject.seed}"
+    files = {key: folder / f"{key}.png" for key in IN_A_RELEASE}
+    return {key: file for key, file in files.items() if not draw(key, [subject], file, title=title)}

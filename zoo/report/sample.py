@@ -14,37 +14,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo import functional
-from zoo.data import EvalView, ImageDataset, TrainLoader, ViewsConfig, eval_images
+from zoo.data import ImageDataset, TrainLoader, ViewsConfig, eval_images
 from zoo.data.config import data_words
 from zoo.data.labels import require_same_classes
 from zoo.errors import DataError
-from zoo.evaluation.encode import BATCH, Encoder, encode_images, extract
+from zoo.evaluation.encode import Encoder, encode_images, extract
+from zoo.functional.checks import check_features
 from zoo.seeding import derive_seed
-from zoo.training import pick_device
 
-SMALLEST = 4
-"""Images that a sample needs: fewer have no pairs to speak of."""
-
-_GALLERY = 10  # training images that are encoded, for one of the sample
+SMALLEST = 4  # images that a sample needs
 _PAIRED = 4096  # images at most whose pairs enter uniformity and tolerance: N^2 numbers are formed
 _ANCHORS = 256  # images whose scores with all others are kept
 _QUERIES, _SHOWN = 4, 4  # query images, and neighbours shown of each
-_SEED = 0
-
-
-Shown = tuple[Tensor, Tensor, Tensor]
-"""Images `[k, 3, h, w]`, uint8, most similar first, their labels and cosines `[k]`."""
+Shown = tuple[Tensor, Tensor, Tensor]  # images `[k, 3, h, w]`, most similar first, labels, cosines `[k]`
 
 
 class Neighbours(NamedTuple):
-    """One query image of the test split and what is most similar to it.
-
-    Attributes:
-        image: the query `[3, h, w]`, uint8.
-        label: its class.
-        nearest: training images.
-        hardest: test images of other classes.
-    """
+    """A query image `[3, h, w]`, uint8, its class, similar training images, and test images of others."""
 
     image: Tensor
     label: int
@@ -54,16 +40,10 @@ class Neighbours(NamedTuple):
 
 @dataclass(eq=False)
 class Sample:
-    """N test images, as an encoder sees them.
+    """N test images, as an encoder sees them: their features `[N, D]` and classes `[N]`.
 
-    Attributes:
-        features: as the encoder gives them `[N, D]`, under the evaluation view.
-        labels: `[N]`.
-        class_names: of the C classes of these images.
-        class_counts: images of each in the training split `[C]`, int64.
-        images: which images they are, in words.
-        positive_scores: cosines of two training views of the same image `[N]`; None for a training without.
-        neighbours: of some query images.
+    `class_counts` are the training images of each class `[C]`, `images` says in words which ones these are,
+    `positive_scores` are cosines of two training views of each `[N]`.
     """
 
     features: Tensor
@@ -87,31 +67,19 @@ class Sample:
 
     @cached_property
     def pairs(self) -> dict[str, Tensor]:
-        """Cosines of two views of an image, of images of one class and of others, by these names."""
+        """Cosines of two views of an image, of images of one class and of others; none of fewer than two."""
         same = (~self.apart).fill_diagonal_(False)
         found = {"same_class": self.scores[same], "other_class": self.scores[self.apart]}
         if self.positive_scores is not None:
-            found = {"positive": self.positive_scores, **found}
+            found["positive"] = self.positive_scores
         return {name: scores for name, scores in found.items() if len(scores) > 1}
 
     @cached_property
-    def uniformity(self) -> float:
-        """Log E exp(-2 |x - y|^2) over pairs of the sample."""
-        return float(functional.uniformity(F.normalize(self.features[:_PAIRED], dim=1)))
-
-    @cached_property
-    def tolerance(self) -> float:
-        """Mean cosine of pairs of one class; NaN where no class has two images."""
-        unit = F.normalize(self.features[:_PAIRED], dim=1)
-        return float(functional.tolerance(unit, self.labels[:_PAIRED]))
-
     def numbers(self) -> dict[str, float]:
-        """Return the measures by name.
-
-        `uniformity`, `tolerance`, `alignment`, and means and standard deviations of the scores of two views
-        (`positive_score`), of pairs of one class and of others.
-        """
-        found = {"uniformity": self.uniformity, "tolerance": self.tolerance}
+        """Measures by name: `uniformity`, `tolerance`, `alignment`, and mean and deviation of `pairs`."""
+        unit = F.normalize(self.features[:_PAIRED], dim=1)
+        found = {"uniformity": float(functional.uniformity(unit))}
+        found["tolerance"] = float(functional.tolerance(unit, self.labels[:_PAIRED]))
         if self.positive_scores is not None:  # of unit rows |q - k|^2 = 2 - 2 q.k
             found["alignment"] = float(2 - 2 * self.positive_scores.double().mean())
         for name, scores in self.pairs.items():
@@ -123,41 +91,26 @@ def take_sample(
     encoder: Encoder,
     train_set: ImageDataset,
     test_set: ImageDataset,
-    *,
     views: ViewsConfig | None = None,
     image_size: int | None = None,
     size: int = 2000,
-    device: str = "auto",
 ) -> Sample:
-    """Encode a seeded sample of the test images, and a larger one of the training images.
+    """Encode a seeded sample of at most `size` test images, and ten times as many training images.
 
-    Test labels are used for measures and figures alone. The encoder is in evaluation mode throughout, and
-    scores are cosines of its pooled features: a release has no projection head.
-
-    Args:
-        encoder: images `[B, 3, S, S]` to features `[B, D]`.
-        train_set: where neighbours come from; of more than ten times `size` images, a seeded part.
-        test_set: what the sample is drawn from.
-        views: for two training views of each image; None where the training has none.
-        image_size: the recipe's `data.image_size`, for these views.
-        size: test images to encode; all of them when there are fewer.
-        device: "auto", "cpu" or "cuda".
+    Scores are cosines of pooled features: a release has no projection head. `views` and `image_size` are the
+    recipe's, for two training views of each image.
 
     Raises:
-        DataError: for an empty split, splits with other classes, images that cannot be read, or features
-            that are not finite.
+        DataError: for an empty split, other classes, unreadable images, or features that are not finite.
     """
     if len(test_set) < SMALLEST or not len(train_set):
-        found = f"{len(train_set)} training and {len(test_set)} test images"
-        raise DataError(f"diagnose: found {found}, expected at least 1 and {SMALLEST}")
+        raise DataError(f"diagnose: found {len(train_set)} training images, {len(test_set)} to test on")
     require_same_classes(train_set.class_names, test_set.class_names, "diagnose: ")
-    tested = test_set.subset(_choose(len(test_set), size, "look"))
-    gallery = train_set.subset(np.sort(_choose(len(train_set), _GALLERY * size, "gallery")))
-    how: dict[str, Any] = {"device": device, "workers": None, "max_bad_images": 0}
-    features = encode_images(tested, encoder, doing=f"{encoder.name}: test images", **how)[0].features
-    bank = encode_images(gallery, encoder, doing=f"{encoder.name}: training images", **how)[0].features
-    if not bool(features.isfinite().all()):
-        raise DataError("diagnose: the features hold NaN or infinity; has the encoder diverged?")
+    tested = test_set.subset(_draw(len(test_set), size, "look"))
+    gallery = train_set.subset(np.sort(_draw(len(train_set), 10 * size, "gallery")))
+    features, *_ = encode_images(tested, encoder, f"{encoder.name}: test images")
+    bank, *_ = encode_images(gallery, encoder, f"{encoder.name}: training images")
+    check_features(features, "diagnose: features")
     data = data_words({"name": "images without a name", **test_set.settings})
     return Sample(
         features=features,
@@ -165,49 +118,33 @@ def take_sample(
         class_names=test_set.class_names,
         class_counts=torch.from_numpy(train_set.class_counts),
         images=f"{len(tested):,} of {len(test_set):,} test images of {data}",
-        positive_scores=_positive_scores(encoder, tested, views, image_size, device),
-        neighbours=_neighbours(tested, gallery, features, bank, encoder.view),
+        positive_scores=_positive_scores(encoder, tested, views, image_size),
+        neighbours=_neighbours(tested, gallery, features, bank, encoder),
     )
 
 
-def _choose(count: int, at_most: int, what: str) -> NDArray[np.int64]:
+def _draw(count: int, at_most: int, what: str) -> NDArray[np.int64]:
     """Return so many of `count` positions at most, in random order."""
-    order: NDArray[np.int64] = np.random.default_rng(derive_seed(what, _SEED)).permutation(count)
-    return order[:at_most].astype(np.int64)
+    return np.random.default_rng(derive_seed(what, 0)).permutation(count)[:at_most].astype(np.int64)
 
 
 def _positive_scores(
-    encoder: Encoder,
-    tested: ImageDataset,
-    views: ViewsConfig | None,
-    image_size: int | None,
-    device: str,
+    encoder: Encoder, tested: ImageDataset, views: ViewsConfig | None, image_size: int | None
 ) -> Tensor | None:
-    """Return cosines of two training views of each image `[N]`, in order.
-
-    Of three views the first is for a classifier: the last two are what training contrasts.
-    """
+    """Return cosines of two training views of each image `[N]`: of the last two, which training contrasts."""
     if views is None or len(views.train) < 2:
         return None
-    place, count = pick_device(device, "device"), len(tested)
     try:
-        loader = TrainLoader(
-            tested,
-            views.model_copy(update={"cache": False}),  # a sample is no data set to keep
-            mean=encoder.preprocess.mean,
-            std=encoder.preprocess.std,
-            batch_size=BATCH,
-            drop_last=False,
-            seed=derive_seed("look views", _SEED),
-            device=place,
-            image_size=image_size,
-        )
+        how: dict[str, Any] = {"mean": encoder.preprocess.mean, "std": encoder.preprocess.std}
+        how |= {"batch_size": 256, "drop_last": False, "seed": derive_seed("look views", 0)}
+        uncached = views.model_copy(update={"cache": False})  # a sample is no data set to keep
+        loader = TrainLoader(tested, uncached, device=encoder.device, image_size=image_size, **how)
         batches = (
-            (view, batch.index + second * count)  # the place in the sample stands for the label
+            (view, batch.index + second * len(tested))  # the place in the sample stands for the label
             for batch in loader.stream(0, loader.steps_per_epoch)
             for second, view in enumerate(batch.views[-2:])
         )
-        both = extract(encoder.model, batches, device=place)
+        both = extract(encoder.model, batches, device=encoder.device)
     except DataError:  # images of several sizes, say, or too small for an operation
         return None
     first, second = F.normalize(both.features[both.labels.argsort()], dim=1).chunk(2)
@@ -215,34 +152,28 @@ def _positive_scores(
 
 
 def _neighbours(
-    tested: ImageDataset, gallery: ImageDataset, features: Tensor, bank: Tensor, view: EvalView
+    tested: ImageDataset, gallery: ImageDataset, features: Tensor, bank: Tensor, encoder: Encoder
 ) -> list[Neighbours]:
     """Return the first image of up to four classes, from the most to the least frequent, with neighbours."""
     unit, bank, labels = F.normalize(features, dim=1), F.normalize(bank, dim=1), tested.labels
     present = np.unique(labels)
     ordered = present[np.argsort(-gallery.class_counts[present], kind="stable")]
     places = np.unique(np.linspace(0, len(ordered) - 1, _QUERIES).round().astype(int))
+
+    def shown(dataset: ImageDataset, scores: Tensor, count: int) -> Shown:
+        values, indices = scores.topk(min(_SHOWN, count))
+        if not len(indices):
+            return torch.empty(0, 3, 1, 1, dtype=torch.uint8), torch.empty(0), values
+        chosen = dataset.subset(indices.numpy())
+        plain = eval_images(chosen, encoder.view, [0.0] * 3, [1.0] * 3, batch_size=_SHOWN, device="cpu")
+        images = torch.cat([(images * 255).round().to(torch.uint8) for images, _ in plain])
+        return images, torch.from_numpy(chosen.labels.copy()), values
+
     found = []
     for label in ordered[places].tolist():
         query, same = int(np.flatnonzero(labels == label)[0]), torch.from_numpy(labels == label)
-        near = (bank @ unit[query]).topk(min(_SHOWN, len(bank)))
-        other = torch.where(same, -torch.inf, unit @ unit[query])
-        hard = other.topk(min(_SHOWN, int((~same).sum())))
-        image = _shown(tested, torch.tensor([query]), near.values, view)[0][0]
-        shown = [
-            _shown(*of, view)
-            for of in ((gallery, near.indices, near.values), (tested, hard.indices, hard.values))
-        ]
-        found.append(Neighbours(image, label, *shown))
+        image = shown(tested.subset([query]), torch.ones(1), 1)[0][0]
+        others = torch.where(same, -torch.inf, unit @ unit[query])
+        near = shown(gallery, bank @ unit[query], len(bank))
+        found.append(Neighbours(image, label, near, shown(tested, others, int((~same).sum()))))
     return found
-
-
-def _shown(dataset: ImageDataset, indices: Tensor, scores: Tensor, view: EvalView) -> Shown:
-    """Return images under the evaluation view `[k, 3, S, S]`, uint8, their labels and scores `[k]`."""
-    chosen = dataset.subset(indices.numpy())
-    if not len(chosen):
-        return torch.empty(0, 3, 1, 1, dtype=torch.uint8), torch.empty(0), scores
-    plain: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3, "device": "cpu"}
-    batches = eval_images(chosen, view, batch_size=len(chosen), **plain)
-    images = torch.cat([(images * 255).round().to(torch.uint8) for images, _ in batches])
-    return images, torch.from_numpy(chosen.labels.copy()), scores

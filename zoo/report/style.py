@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -15,11 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from zoo.files import writing
 from zoo.report.subject import Subject
 
-# Okabe & Ito 2008 without its yellow (invisible on white), ordered so that neighbours differ in lightness,
-# then three of Paul Tol's "muted" set. Ten classes at most are told apart by colour, in grey by the marker.
+# Okabe & Ito 2008 without yellow, ordered so that neighbours differ in lightness, then three of Paul Tol's.
 COLORS = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9"),
     *("#882255", "#CC79A7", "#333333", "#999933", "#AA4499"),
@@ -28,8 +25,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 FAINT = "#8A8A8A"
 
 Draw = Callable[[Sequence[Subject]], Figure]
-Lacks = Callable[[Subject], str | None]
-
 # For letters that matplotlib's own font lacks, class names in Chinese for one, where one is installed.
 _FALLBACKS = ("Noto Sans CJK SC", "WenQuanYi Micro Hei", "Microsoft YaHei", "PingFang SC", "Arial Unicode MS")
 _STYLE: dict[str, Any] = {
@@ -50,39 +45,29 @@ _STYLE: dict[str, Any] = {
     "text.parse_math": False,  # a class may be called "$"
     "svg.hashsalt": "zoo",
 }
-WIDTH = 3.4
-"""Inches of a figure: a column of a paper."""
+WIDTH = 3.4  # inches: a column of a paper
 
 
 class Kind(NamedTuple):
-    """A figure that can be made.
-
-    Attributes:
-        title: heading.
-        reading: what is drawn and how to read it, with source: the function's docstring.
-        lacks: why a subject cannot be drawn, or None.
-        most: groups of subjects that it has room for.
-        draw: draws subjects that lack nothing.
-    """
+    """A figure that can be made: heading, how to read it, who has what it needs, and what others lack."""
 
     title: str
     reading: str
-    lacks: Lacks
-    most: int
+    has: Callable[[Subject], object]
+    without: str
     draw: Draw
 
 
-FIGURES: dict[str, Kind] = {}
-"""Every figure by the name of its function, in the order of the report."""
+FIGURES: dict[str, Kind] = {}  # by the names of their functions, in the order of the report
 
 
-def figure(title: str, lacks: Lacks, *, most: int = 8) -> Callable[[Draw], Draw]:
-    """Make a function one of `FIGURES`, with the common style and a legend of all labels; see `Kind`."""
+def figure(title: str, has: Callable[[Subject], object], without: str) -> Callable[[Draw], Draw]:
+    """Make a function one of `FIGURES`, read as its docstring says, in the common style and with a legend."""
 
     def register(draw: Draw) -> Draw:
         @wraps(draw)
         def drawn(subjects: Sequence[Subject]) -> Figure:
-            with _styled():
+            with styled():
                 made = draw(subjects)
                 handles: dict[str, Any] = {}
                 for axes in made.axes:
@@ -93,81 +78,47 @@ def figure(title: str, lacks: Lacks, *, most: int = 8) -> Callable[[Draw], Draw]
                     made.legend(handles.values(), handles, loc="outside lower left", ncols=columns)
             return made
 
-        FIGURES[draw.__name__] = Kind(title, str(inspect.getdoc(draw)), lacks, most, drawn)
+        FIGURES[draw.__name__] = Kind(title, str(inspect.getdoc(draw)), has, without, drawn)
         return drawn
 
     return register
 
 
-def lacks_unless(reason: str, has: Callable[[Subject], object]) -> Lacks:
-    """Return a function that gives `reason` for a subject that has not something."""
-    return lambda subject: None if has(subject) else reason
-
-
-def _styled() -> Any:
+def styled() -> Any:
     """Return a context with this style alone, whatever the user's own settings of matplotlib."""
     fonts = ["DejaVu Sans", *(name for name in _FALLBACKS if name in fontManager.get_font_names())]
     defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
     return mpl.rc_context({**defaults, **_STYLE, "font.family": fonts})
 
 
-def save(made: Figure, *paths: Path, title: str = "") -> None:
-    """Write a figure to files that end in .png or .svg.
-
-    Raises:
-        ZooError: for one that cannot be written.
-    """
-    with _styled():
-        if title:
-            made.suptitle(title, x=0.01, ha="left", wrap=True)
-        for path in paths:
-            with writing(f'figure "{path}"'):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                made.savefig(path, dpi=200)
-
-
-def panels(rows: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
+def panels(count: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
     """Return a figure and its panels row by row, each so many inches high."""
+    rows = -(-count // columns)
     made = Figure((WIDTH, rows * height + 0.3), layout="constrained")
-    return made, list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())
+    axes_of = list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())
+    for axes in axes_of[count:]:
+        axes.remove()
+    return made, axes_of[:count]
 
 
-class Group(NamedTuple):
-    """Subjects that differ in the seed alone, which figures draw as one in the style of their place."""
-
-    label: str
-    subjects: tuple[Subject, ...]
-    place: int
-
-    @property
-    def style(self) -> dict[str, Any]:
-        """Colour of its lines and points, and the marker that tells them apart in grey."""
-        return {"color": COLORS[self.place % len(COLORS)], "marker": MARKERS[self.place % len(MARKERS)]}
-
-
-def groups_of(subjects: Sequence[Subject]) -> list[Group]:
-    """Return the groups in the order of their first subjects."""
+def groups_of(subjects: Sequence[Subject]) -> list[list[Subject]]:
+    """Return the subjects that differ in the seed alone together, in the order of the first ones."""
     found: dict[str, list[Subject]] = {}
     for subject in subjects:
         found.setdefault(subject.group, []).append(subject)
-    return [Group(label, tuple(members), members[0].place) for label, members in found.items()]
+    return list(found.values())
 
 
-def draw_lines(axes: Axes, group: Group, lines: pd.DataFrame, variant: str = "", dash: str = "-") -> None:
-    """Draw the mean of a group's seeds as a line with a few markers, and each of several seeds faintly.
+def look(place: int) -> dict[str, Any]:
+    """Return the colour of a group's lines and points, and the marker that tells them apart in grey."""
+    return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
 
-    Args:
-        axes: where.
-        group: gives colour, marker and label.
-        lines: a column for each seed, over what is along the axis.
-        variant: what of the group it is, for the legend.
-        dash: of the line.
-    """
-    if lines.shape[1] > 1:
-        axes.plot(lines.index, lines, color=group.style["color"], linewidth=0.6, alpha=0.4, linestyle=dash)
+
+def draw_lines(axes: Axes, lines: pd.DataFrame, place: int, label: str, dash: str = "-") -> None:
+    """Draw the mean of a group's seeds, a column each, as a line."""
     mean = lines.mean(axis=1)
-    label, every = ", ".join(filter(None, (group.label, variant))), max(len(mean) // 6, 1)
-    axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **group.style)
+    every = max(len(mean) // 6, 1)  # a few markers
+    axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **look(place))
 
 
 def plain_log(axis: Any) -> None:

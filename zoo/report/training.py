@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from zoo.functional import FEW_BELOW, MANY_ABOVE, paco_optimum
-from zoo.report.style import FAINT, Group, draw_lines, figure, groups_of, lacks_unless, panels, plain_log
-from zoo.report.subject import GRADIENTS, Array, Subject, most_frequent_first
+from zoo.functional import FEW_BELOW, MANY_ABOVE
+from zoo.report.style import FAINT, draw_lines, figure, groups_of, panels, plain_log
+from zoo.report.subject import Array, Subject
 
 _PAIRS = {"positive": "positive", "negative": "negative", "same_class": "one class"}
 _SCORES = [f"{pairs}_{what}" for pairs in _PAIRS for what in ("score", "variance")]
@@ -26,141 +24,81 @@ _SHOTS = {
     "_few": f"few (< {FEW_BELOW})",
 }
 _ELSEWHERE = re.compile(rf"({'|'.join(_SCORES)})(_ft)?|.*(_many|_medium|_few)")
-_WINDOWS = 20  # windows of classes, where there are so many that running means are drawn
+_GRADIENTS = {
+    "class_gradient": "of a class: all its images",
+    "feature_gradient": "of one image: mean in its class",
+    "center_gradient": "of the class's center",
+}
 
 
-def _has(*names: str) -> Callable[[Subject], bool]:
-    return lambda subject: any(name in subject.record for name in names)
+def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: str, what: str) -> None:
+    """Draw a recorded scalar against the step, and dashed `other`, which is `what` of it.
 
-
-def _draw_recorded(axes: Axes, group: Group, name: str, variant: str = "", *, ticks: int = 5) -> None:
-    """Draw a recorded scalar against the step; of many records, running means over 2 % of them.
-
-    Of several seeds the mean is over the steps that all of them reach.
+    Of many records, running means over 2 % of them; of several seeds, the mean over the steps that all reach.
     """
-    found = [subject.record[name].dropna() for subject in group.subjects if name in subject.record]
-    if found:
-        smooth = [each.rolling(max(len(each) // 50, 1), center=True).mean().dropna() for each in found]
-        lines = pd.concat(smooth, axis=1).sort_index().interpolate("index", limit_area="inside").dropna()
-        draw_lines(axes, group, lines, variant, "--" if variant else "-")
+    for group in groups_of(subjects):
+        for key, ending, dash in ((name, "", "-"), (other, f", {what}", "--")):
+            found = [subject.record[key].dropna() for subject in group if key in subject.record]
+            if found:
+                means = [s.rolling(max(len(s) // 50, 1), center=True).mean().dropna() for s in found]
+                lines = pd.concat(means, axis=1).sort_index().interpolate("index", limit_area="inside")
+                draw_lines(axes, lines.dropna(), group[0].place, group[0].group + ending, dash)
     axes.set_xlabel("optimizer step")
-    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(2 if axes.get_gridspec().ncols > 1 else 5, integer=True))
 
 
-@figure(
-    "Curves of training",
-    lacks_unless("no record of its training", lambda subject: not subject.record.empty),
-)
+@figure("Curves of training", lambda subject: not subject.record.empty, "no record of its training")
 def curves(subjects: Sequence[Subject]) -> Figure:
     """What was recorded over all classes against the step, a panel for each quantity with its optimum."""
     first = {"loss": 0, "lr": 1, "images_per_second": 2}
     found = {name for subject in subjects for name in subject.record if not _ELSEWHERE.fullmatch(name)}
     names = sorted({name.removesuffix("_optimum") for name in found}, key=lambda n: (first.get(n, 3), n))
-    made, axes_of = panels(-(-len(names) // 2), 1.4, columns=2)
-    for axes, name in zip(axes_of, names, strict=False):
-        for group in groups_of(subjects):
-            _draw_recorded(axes, group, name, ticks=2)
-            _draw_recorded(axes, group, f"{name}_optimum", "optimum", ticks=2)
+    made, axes_of = panels(len(names), 1.4, columns=2)
+    for axes, name in zip(axes_of, names, strict=True):
+        _draw_recorded(axes, subjects, name, f"{name}_optimum", "optimum")
         axes.set_title(name.replace("_", " "))
-    for axes in axes_of[len(names) :]:
-        axes.remove()
     return made
 
 
 @figure(
     "Scores of positive and negative pairs in training",
-    lacks_unless("its record has no scores of pairs", _has(*_SCORES)),
+    lambda subject: any(name in subject.record for name in _SCORES),
+    "no record of scores",
 )
 def scores(subjects: Sequence[Subject]) -> Figure:
-    """Mean and variance of the scores of pairs that enter the loss, before and after FT.
-
-    Feature transformation lowers positive scores to make them harder (Zhu et al. 2021, arXiv 2108.02982).
-    """
+    """Mean and variance before and after feature transformation (FT; Zhu et al. 2021, arXiv 2108.02982)."""
     names = [name for name in _SCORES if any(name in subject.record for subject in subjects)]
-    made, axes_of = panels(-(-len(names) // 2), 1.6, columns=2)
-    for axes, name in zip(axes_of, names, strict=False):
-        for group in groups_of(subjects):
-            _draw_recorded(axes, group, name, ticks=2)
-            _draw_recorded(axes, group, f"{name}_ft", "after FT", ticks=2)
+    made, axes_of = panels(len(names), 1.6, columns=2)
+    for axes, name in zip(axes_of, names, strict=True):
+        _draw_recorded(axes, subjects, name, f"{name}_ft", "after FT")
         pairs, _, what = name.rpartition("_")
         axes.set_title(f"{_PAIRS[pairs]}: {'mean' if what == 'score' else what}")
     return made
 
 
-@figure(
-    "P_sup in training and its optimum",
-    lacks_unless("its record has no P_sup", _has("p_sup")),
-)
+@figure("P_sup in training and its optimum", lambda subject: "p_sup" in subject.record, "no record of P_sup")
 def p_sup(subjects: Sequence[Subject]) -> Figure:
-    """Mass of the softmax on all centers, mean over anchors, and its optimum.
-
-    That is β / (β + α |P(i)|) with the positives that were there (Cui et al. 2021, arXiv 2107.12028).
-    """
+    """Softmax mass on all centers; its optimum is β / (β + α |P(i)|) (Cui et al. 2021, arXiv 2107.12028)."""
     shots = [shot for shot in _SHOTS if any(f"p_sup{shot}" in subject.record for subject in subjects)]
     made, axes_of = panels(len(shots), 1.4, sharex=True)
     for axes, shot in zip(axes_of, shots, strict=True):
-        for group in groups_of(subjects):
-            _draw_recorded(axes, group, f"p_sup{shot}")
-            _draw_recorded(axes, group, f"p_sup_optimum{shot}", "optimum")
+        _draw_recorded(axes, subjects, f"p_sup{shot}", f"p_sup_optimum{shot}", "optimum")
         axes.set(title=_SHOTS[shot], ylabel="probability", ylim=(-0.03, 1.03))
         axes.label_outer()
     return made
 
 
-def _weights(subject: Subject) -> tuple[float, float, int] | None:
-    """Return alpha, beta and the length of the queue in a subject's recipe."""
-    objective: Mapping[str, Any] = subject.recipe.get("objective") or {}
-    alpha, beta, queue = (objective.get(key) for key in ("alpha", "beta", "queue_size"))
-    return None if alpha is None or queue is None else (alpha, 1.0 if beta is None else beta, queue)
-
-
-@figure(
-    "The extra loss that centers add",
-    lacks_unless(
-        "it has no centers beside samples in its softmax, or no counted classes",
-        lambda subject: _weights(subject) is not None and subject.counted,
-    ),
-    most=4,
-)
-def extra(subjects: Sequence[Subject]) -> Figure:
-    """L_extra(P) = −β log P − α K* log(1 − P), K* = |queue| q(y), of three classes, its minimum marked.
-
-    The minimum is where PaCo's centers should be for a class (Cui et al. 2021, arXiv 2107.12028).
-    """
-    made, (axes,) = panels(1, 2.6)
-    p, lowest = np.linspace(0.001, 0.999, 999), np.inf
-    for group in groups_of(subjects):
-        weights, counts = _weights(group.subjects[0]), group.subjects[0].class_counts
-        assert weights is not None  # a figure is drawn of what lacks nothing
-        alpha, beta, queue = weights
-        order = most_frequent_first(counts)
-        classes = {"most frequent": order[0], "median": order[len(order) // 2], "rarest": order[-1]}
-        for (kind, c), dash in zip(classes.items(), ("-", "--", ":"), strict=True):
-            positives = queue * float(counts[c]) / float(counts.sum())
-            loss = -beta * np.log(p) - alpha * positives * np.log1p(-p)
-            best = float(paco_optimum(torch.tensor(positives), alpha=alpha, beta=beta).p_sup)
-            label, lowest = f"{group.label}, {kind} class", min(lowest, float(loss.min()))
-            axes.plot(p, loss, dash, color=group.style["color"], label=label)
-            axes.plot(best, np.interp(best, p, loss), markersize=7, **group.style)
-    axes.set(xlim=(0, 1), ylim=(lowest - 0.25, lowest + 6), ylabel="L_extra (nats)")  # infinite at both ends
-    axes.set_xlabel("P, probability of all centers together")
-    return made
-
-
 @figure(
     "Gradients over the classes, the most frequent first",
-    lacks_unless(
-        "no record of its classes' gradients, or no counted classes",
-        lambda subject: subject.counted and subject.gradients,
-    ),
+    lambda subject: subject.counted and subject.gradients,
+    "no record of its classes' gradients",
 )
 def balance(subjects: Sequence[Subject]) -> Figure:
-    """Norms of the loss's gradient by pooled features (centers: their weights), means over the training.
+    """Norms of the loss's gradient by pooled features (centers: their weights), by their mean over classes.
 
-    Each is divided by its mean over the classes (Cui et al. 2021, figure 2); of 40 classes or more, running
-    means.
+    Means over the training (Cui et al. 2021, figure 2); of 40 classes or more, running means.
     """
-    keys = [key for key in GRADIENTS if any(key in subject.gradients for subject in subjects)]
+    keys = [key for key in _GRADIENTS if any(key in subject.gradients for subject in subjects)]
     made, axes_of = panels(len(keys), 1.6, sharex=True)
     for axes, key in zip(axes_of, keys, strict=True):
         shares = {tuple(sorted(subject.class_counts.tolist(), reverse=True)) for subject in subjects}
@@ -168,11 +106,11 @@ def balance(subjects: Sequence[Subject]) -> Figure:
             x, y = range(1, len(share) + 1), np.array(share) / np.mean(share)
             axes.plot(x, y, color=FAINT, linestyle=":", label="share of the images")
         for group in groups_of(subjects):
-            lines = [_by_rank(s, s.gradients[key]) for s in group.subjects if key in s.gradients]
+            lines = [_by_rank(s, s.gradients[key]) for s in group if key in s.gradients]
             if lines:
-                draw_lines(axes, group, pd.concat(lines, axis=1))
+                draw_lines(axes, pd.concat(lines, axis=1), group[0].place, group[0].group)
         axes.set_yscale("log", nonpositive="mask")
-        axes.set(title=GRADIENTS[key], ylabel="relative to mean")
+        axes.set(title=_GRADIENTS[key], ylabel="relative to mean")
         plain_log(axes.yaxis)
     axes_of[-1].set_xlabel("classes, the most frequent first")
     return made
@@ -181,6 +119,6 @@ def balance(subjects: Sequence[Subject]) -> Figure:
 def _by_rank(subject: Subject, values: Array) -> pd.Series:
     """Return relative values by rank; of many classes, running means of those that have a value."""
     mean = np.nanmean(values) or np.nan  # gradients of 0, of a single step say, have no share
-    values = (values / mean)[most_frequent_first(subject.class_counts)]
+    values = (values / mean)[subject.frequent_first]
     ranked = pd.Series(values, index=np.arange(1, len(values) + 1, dtype=float))
-    return ranked.rolling(max(len(values) // _WINDOWS, 1), min_periods=1, center=True).mean()
+    return ranked.rolling(max(len(values) // 20, 1), min_periods=1, center=True).mean()
