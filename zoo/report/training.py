@@ -44,7 +44,9 @@ def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: st
                 lines = pd.concat(means, axis=1).sort_index().interpolate("index", limit_area="inside")
                 draw_lines(axes, lines.dropna(), group[0].place, group[0].group + ending, dash)
     axes.set_xlabel("optimizer step")
-    axes.xaxis.set_major_locator(MaxNLocator(2 if axes.get_gridspec().ncols > 1 else 5, integer=True))
+    grid = axes.get_gridspec()
+    ticks = 5 if grid is None or grid.ncols == 1 else 2
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True))
 
 
 @figure("Curves of training", lambda subject: not subject.record.empty, "no record of its training")
