@@ -224,5 +224,5 @@ def test_a_place_that_takes_no_file_is_an_error_that_names_it(data, tmp_path):
 def test_images_of_several_sizes_are_refused_across_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "PIECE", 1)
     data = list_dataset(tmp_path, [photo(8, 8, 0), photo(9, 8, 1)])
-    with pytest.raises(DataError, match=r"1\.png has \[8, 9\], the first \[8, 8\].*data.image_size"):
+    with pytest.raises(DataError, match=r'"1\.png" has 9x8 pixels, the first one 8x8.*data.image_size'):
         decoded(data)

@@ -56,7 +56,7 @@ def test_every_op_survives_yaml_unchanged():
         ({"op": "pad_crop", "size": 32.0}, "integer"),
         ({"op": "pad_crop", "size": 32, "pading": 4}, 'Did you mean "padding"'),
         ({"op": "random_resized_crop", "size": 8, "scale": [1.0, 0.2]}, r"expected \[low, high\]"),
-        ({"op": "random_resized_crop", "size": 8, "scale": [0.2, 1.2]}, "at most 1"),
+        ({"op": "random_resized_crop", "size": 8, "scale": [0.2, 1.2]}, "less than or equal to 1"),
         ({"op": "gaussian_blur", "kernel_size": 4}, "odd"),
         ({"op": "color_jitter", "hue": 0.6}, "less than or equal to 0.5"),
     ],

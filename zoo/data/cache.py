@@ -127,8 +127,10 @@ def _decoded(dataset: ImageDataset, image_size: int | None) -> Iterator[tuple[in
             if not found:
                 shape = shape or views[0].shape[1:]
                 if views[0].shape[1:] != shape:
-                    other = f"{dataset.name_of(places[0])} has {[*views[0].shape[1:]]}, the first {[*shape]}"
-                    raise DataError(f"images of several sizes: {other}, expected one: set data.image_size")
+                    height, width = views[0].shape[2:]
+                    other = f'image "{dataset.name_of(places[0])}" has {width}x{height} pixels'
+                    first = f"the first one {shape[2]}x{shape[1]}"
+                    raise DataError(f"{other}, {first}, expected one size: set data.image_size")
                 yield places[0], views[0]
     if found:
         raise DataError(cannot_be_read(dataset, found))
