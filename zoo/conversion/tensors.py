@@ -135,10 +135,8 @@ def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dic
     wrong = []
     for key, value in wanted.items():
         given = found.get(key, value)
-        if given.is_floating_point() != value.is_floating_point() or given.dtype not in (
-            *FLOATS,
-            value.dtype,
-        ):
+        floating = given.is_floating_point()
+        if floating != value.is_floating_point() or (floating and given.dtype not in FLOATS):
             wrong.append(f"{key} is {str(given.dtype)[6:]} instead of {str(value.dtype)[6:]}")
         elif given.ndim == 4 and value.shape[1] == 3 and given.shape == (len(value), 1, *value.shape[2:]):
             complete[key] = given.float() * _LUMA.view(1, 3, 1, 1)
