@@ -44,9 +44,7 @@ def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: st
                 lines = pd.concat(means, axis=1).sort_index().interpolate("index", limit_area="inside")
                 draw_lines(axes, lines.dropna(), group[0].place, group[0].group + ending, dash)
     axes.set_xlabel("optimizer step")
-    grid = axes.get_gridspec()
-    ticks = 5 if grid is None or grid.ncols == 1 else 2
-    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(2, integer=True))
 
 
 @figure("Curves of training", lambda subject: not subject.record.empty, "no record of its training")
@@ -85,6 +83,7 @@ def p_sup(subjects: Sequence[Subject]) -> Figure:
     made, axes_of = panels(len(shots), 1.4, sharex=True)
     for axes, shot in zip(axes_of, shots, strict=True):
         _draw_recorded(axes, subjects, f"p_sup{shot}", f"p_sup_optimum{shot}", "optimum")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set(title=_SHOTS[shot], ylabel="probability", ylim=(-0.03, 1.03))
         axes.label_outer()
     return made
