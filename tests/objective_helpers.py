@@ -16,44 +16,27 @@ from zoo.objectives.momentum_contrast import FeatureTransformConfig, Pairs, tran
 from zoo.recipe import Recipe
 
 HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
-QUEUE = HEAD | dict(queue_size=20, tau=0.2, feature_transform=None)
+QUEUE = HEAD | dict(queue_size=20, tau=0.2)
 MOMENTUM = QUEUE | dict(momentum=0.9, key_groups=1)
-CENTERS = dict(
-    tau=0.05,
-    alpha=0.05,
-    beta=1.0,
-    gamma=1.0,
-    center_tau=1.0,
-    rebalance=True,
-    reduction="mean",
-    label_smoothing=0.0,
-)
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "bcl": HEAD | dict(tau=0.2, classification_weight=2.0, contrast_weight=0.6),
-    "classify": dict(loss="cross_entropy", label_smoothing=0.0),
-    "gpaco": QUEUE | CENTERS,
-    "margin": HEAD | dict(normalize=True, pairs="class", margin=1.0, squared_margin=False),
-    "moco": MOMENTUM | dict(head_batchnorm=False, loss={"name": "info_nce"}),
+    "bcl": HEAD | dict(tau=0.2),
+    "classify": {},
+    "gpaco": QUEUE | dict(tau=0.05),
+    "margin": HEAD | dict(normalize=True),
+    "moco": MOMENTUM | dict(head_batchnorm=False),
     "moco_v3": dict(
         dim=8,
         head_hidden=16,
         projector_layers=2,
-        predictor_layers=2,
         predictor_batchnorm=False,
         tau=0.2,
         momentum={"kind": "cosine", "start": 0.9, "end": 1.0},
         freeze_patch_embedding=False,
         sincos_positions=False,
     ),
-    "paco": MOMENTUM | CENTERS,
-    "pico": MOMENTUM
-    | dict(
-        contrast_weight=0.5,
-        prototype_momentum=0.9,
-        target_momentum={"kind": "linear", "start": 0.95, "end": 0.8},
-        prototype_start=1,
-    ),
+    "paco": MOMENTUM | dict(tau=0.05),
+    "pico": MOMENTUM | dict(prototype_momentum=0.9),
     "simclr": HEAD | dict(tau=0.2),
     "sup_con": MOMENTUM,
 }
@@ -104,7 +87,7 @@ def transformed(
 ) -> Pairs:
     """What FT makes of one step's features; with labels, negatives are mixed within their class."""
     pairs = Pairs(q, k, queue, torch.where(valid, 0, -1) if labels is None else labels, valid)
-    return transform(pairs, ft, 0.0, labelled=labels is not None)
+    return transform(pairs, ft, labelled=labels is not None)
 
 
 def eval_batches(dataset: ImageDataset, recipe: Recipe, size: int) -> Iterable[tuple[Tensor, Tensor]]:

@@ -44,7 +44,8 @@ def info_nce(
     return _contrast(positive, negative, usable, tau)
 
 
-def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor) -> Tensor:
+def in_batch_info_nce(a: Tensor, b: Tensor, *, tau: float | Tensor, both_views: bool) -> Tensor:
+    assert both_views
     n = len(a)
     z = torch.cat([full(a), full(b)])
     with torch.autocast(z.device.type, enabled=False):

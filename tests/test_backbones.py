@@ -57,15 +57,6 @@ def test_cifar_resnet_computes_what_the_paper_describes():
     torch.testing.assert_close(model(images), logits, rtol=1e-3, atol=1e-4)
 
 
-def test_cifar_resnet_convolutions_start_with_kaiming_variance():
-    torch.manual_seed(0)
-    model = backbones.create("cifar_resnet32")
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Conv2d):
-            expected = (2 / (module.out_channels * 9)) ** 0.5
-            assert module.weight.std().item() == pytest.approx(expected, rel=0.15), name
-
-
 def test_cifar_resnet_has_timms_interface():
     model = timm.create_model("cifar_resnet20", num_classes=7, in_chans=1, drop_rate=0.5)
     images = torch.randn(2, 1, 32, 32)
@@ -107,27 +98,6 @@ def test_cifar_resnet_gives_feature_maps(kind):
     assert maps.feature_info.reduction() == [1, 4]
 
 
-@pytest.mark.parametrize(
-    ("arch", "weight"), [("cifar_resnet20", "layer1.0.conv1.weight"), ("resnet18_cifar", "conv1.weight")]
-)
-def test_checkpointing_changes_no_gradient(arch, weight):
-    torch.manual_seed(0)
-    model = backbones.create(arch)
-    images = torch.randn(4, 3, 32, 32)
-    gradients = []
-    for enable in (False, True):
-        model.set_grad_checkpointing(enable)
-        model.zero_grad()
-        model(images).square().sum().backward()
-        gradients.append(model.get_parameter(weight).grad.clone())
-    torch.testing.assert_close(*gradients)
-
-
-def test_cifar_resnet_is_created_with_device_and_dtype():
-    model = backbones.create("cifar_resnet20", num_classes=4, dtype=torch.float64)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
-
-
 # Known from https://github.com/kuangliu/pytorch-cifar, whose models have this form.
 SMALL_IMAGE_RESNETS = [("resnet18_cifar", "resnet18", 11_173_962), ("resnet50_cifar", "resnet50", 23_520_842)]
 
@@ -152,12 +122,6 @@ def test_small_image_resnets_are_timms_behind_another_stem(arch, original, known
     torch.testing.assert_close(model(images), reference.fc(x.mean((2, 3))), rtol=1e-4, atol=1e-4)
 
 
-def test_small_image_stem_starts_with_kaiming_variance():
-    torch.manual_seed(0)
-    model = backbones.create("resnet18_cifar")
-    assert model.conv1.weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("arch", "kind", "stride"),
     [
@@ -175,37 +139,6 @@ def test_small_image_resnets_give_feature_maps_of_the_reductions_they_say(arch, 
     assert [m.shape[1] for m in found] == maps.feature_info.channels()
     assert [32 // m.shape[2] for m in found] == maps.feature_info.reduction()
     assert maps.feature_info.reduction() == ([1, 1, 2, 4, 8] if stride == 32 else [1, 1, 2, 2, 2])
-
-
-def test_small_image_resnets_have_timms_interface():
-    model = timm.create_model("resnet18_cifar", num_classes=7, in_chans=1, dtype=torch.float64).eval()
-    images = torch.randn(2, 1, 32, 32, dtype=torch.float64)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
-    assert model(images).shape == (2, 7)
-    model.reset_classifier(0)
-    assert model(images).shape == (2, 512)
-    final, (first, last) = model.forward_intermediates(images, indices=[0, 4])
-    assert first.shape == (2, 64, 32, 32)
-    assert torch.equal(last, final)
-    assert model.pretrained_cfg["input_size"] == (3, 32, 32)
-    assert timm.create_model("resnet18_cifar").num_classes == 10
-
-
-@pytest.mark.parametrize(
-    ("arch", "size"),
-    [
-        ("cifar_resnet32", 32),
-        ("resnet18_cifar", 32),
-        ("resnet18", 64),
-        ("mobilenetv3_small_050", 64),
-        ("convnext_atto", 64),
-        ("vgg11", 64),
-    ],
-)
-def test_feature_dim_is_the_width_of_the_headless_output(arch, size):
-    model = backbones.create(arch).eval()
-    with torch.no_grad():
-        assert model(torch.randn(2, 3, size, size)).shape == (2, backbones.feature_dim(model))
 
 
 @pytest.mark.parametrize(
@@ -238,9 +171,8 @@ def test_create_explains_what_an_architecture_refuses(arch, model_args, message)
     ],
 )
 def test_check_input_says_which_argument_helps(arch, size, hint):
-    with pytest.raises(ZooError, match=f"{arch} takes no {size} x {size} images") as caught:
+    with pytest.raises(ZooError, match=f"{arch} takes no {size} x {size} images: .*{hint}"):
         backbones.check_input(backbones.create(arch), size)
-    assert hint in str(caught.value)
 
 
 def test_check_input_leaves_no_trace():

@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from scipy import stats
 from torch import Tensor
 
 from tests.objective_helpers import FT, QUEUED, batch, build, step, transformed
 from zoo import functional
-from zoo.functional import _streaming
 from zoo.modules import KeyQueue
 from zoo.objectives.momentum_contrast import FeatureTransformConfig
 
@@ -43,24 +40,6 @@ def test_beta_passes_kolmogorov_smirnov(alpha: float, seed: int) -> None:
     # a second moment and a symmetry that Kolmogorov-Smirnov hardly sees in the tails
     assert x.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.02)
     assert is_beta(1 - x, alpha)
-
-
-def test_beta_has_the_shape_and_generator_it_is_given() -> None:
-    assert draw(2.0, 3, 1, 4).shape == (3, 1, 4)
-    assert draw(2.0).shape == ()
-    assert draw(2.0, 5).dtype == torch.float32
-    assert torch.equal(draw(2.0, 5, seed=3), draw(2.0, 5, seed=3))
-    assert not torch.equal(draw(2.0, 5, seed=3), draw(2.0, 5, seed=4))
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_beta_draws_are_independent_of_each_other(alpha: float) -> None:
-    """Neighbours in a draw, and two draws: neither values nor distances from 1/2 go together."""
-    generator = torch.Generator().manual_seed(0)
-    first, second = (functional.sample_beta(alpha, (20_000, 2), generator=generator) for _ in range(2))
-    for a, b in ((first[:, 0], first[:, 1]), (first[:, 0], second[:, 0]), (first[:-1, 0], first[1:, 0])):
-        assert stats.spearmanr(a.numpy(), b.numpy()).pvalue > 0.01
-        assert stats.spearmanr((a - 0.5).abs().numpy(), (b - 0.5).abs().numpy()).pvalue > 0.01
 
 
 def config(positives: str | None, negatives: str | None, **changes: Any) -> FeatureTransformConfig:
@@ -161,80 +140,6 @@ def test_mixing_with_labels_stays_within_the_class(
     for i in range(filled):
         if labels.count(labels[i]) == 1:
             torch.testing.assert_close(mixed[i], queue[i])
-
-
-@pytest.mark.parametrize("renormalize", [False, True])
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("per", GRANULARITIES)
-def test_rows_mixed_in_blocks_are_those_of_interpolate(
-    per: str, keep: bool, renormalize: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the coefficients and the permutation that were drawn, several blocks and a cut-off one."""
-    monkeypatch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=40, anchors=3))
-    drawn, draw = [], functional.sample_beta
-    monkeypatch.setattr(functional, "sample_beta", lambda *a, **kw: drawn.append(draw(*a, **kw)) or drawn[-1])
-    permutation = torch.randperm(23, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(functional, "permute_filled", lambda valid, generator: permutation)
-    queue, pair = F.normalize(torch.randn(23, 8), dim=1), torch.ones(1, 8)
-    ft = config(None, per, keep_originals=keep).model_copy(update={"renormalize": renormalize})
-    found = transformed(pair, pair, queue, torch.ones(23, dtype=torch.bool), ft)[2]
-    assert len(drawn) == (5 if per == "dimension" else 1)
-    expected = functional.interpolate(queue, torch.cat(drawn), permutation)
-    expected = F.normalize(expected, dim=1) if renormalize else expected
-    torch.testing.assert_close(found, torch.cat([expected, queue]) if keep else expected)
-
-
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
-@given(filled=st.integers(0, 12), empty=st.integers(0, 5), seed=st.integers(0, 1000))
-def test_filled_slots_permute_among_themselves_and_empty_ones_stay(
-    filled: int, empty: int, seed: int
-) -> None:
-    torch.manual_seed(seed)
-    permutation = functional.permute_filled(torch.arange(filled + empty) < filled)
-    assert torch.equal(permutation[:filled].sort().values, torch.arange(filled))
-    assert torch.equal(permutation[filled:], torch.arange(filled, filled + empty))
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-def test_every_partner_is_equally_likely(labelled: bool) -> None:
-    torch.manual_seed(0)
-    labels = torch.tensor([0, 1, 0, 0, 1, 0, -1, -1])
-    valid = labels >= 0
-    counts = torch.zeros(8, 8)
-    for _ in range(3000):
-        queue_hat = transformed(
-            torch.ones(1, 8),
-            torch.ones(1, 8),
-            torch.eye(8),
-            valid,
-            config(None, "step"),
-            labels if labelled else None,
-        )[2]
-        counts[torch.arange(8), partners(queue_hat)] += 1
-    for i in range(6):
-        allowed = labels == labels[i] if labelled else valid
-        assert counts[i, ~allowed].sum() == 0
-        assert stats.chisquare(counts[i, allowed].numpy()).pvalue > 0.001
-
-
-@pytest.mark.parametrize("labelled", [False, True])
-@pytest.mark.parametrize("renormalize", [False, True])
-@pytest.mark.parametrize("negatives", [None, *GRANULARITIES])
-@pytest.mark.parametrize("positives", [None, *GRANULARITIES])
-def test_the_queue_and_the_pair_are_bitwise_what_they_were(
-    positives: str | None, negatives: str | None, renormalize: bool, labelled: bool
-) -> None:
-    if positives is negatives is None:
-        with pytest.raises(ValidationError, match="found neither positives nor negatives"):
-            config(None, None)
-        return
-    torch.manual_seed(0)
-    q, k, queue = (F.normalize(torch.randn(n, 8), dim=1) for n in (6, 6, 20))
-    labels = torch.where(torch.arange(20) < 13, torch.arange(20) % 3, -1)
-    ft = config(positives, negatives).model_copy(update={"renormalize": renormalize})
-    before = [x.clone() for x in (q, k, queue, labels)]
-    transformed(q, k, queue, labels >= 0, ft, labels if labelled else None)
-    assert all(torch.equal(a, b) for a, b in zip(before, (q, k, queue, labels), strict=True))
 
 
 @pytest.mark.parametrize("name", QUEUED)

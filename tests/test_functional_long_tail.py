@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -119,11 +118,6 @@ def test_tau_normalisation_divides_by_the_norm_to_the_power_of_tau(tau: float) -
     assert functional.tau_normalize(weight, tau=tau).tolist() == [pytest.approx(row) for row in expected]
 
 
-def test_class_means_are_those_of_each_classs_features() -> None:
-    features, labels = torch.tensor([[1.0, 3.0], [5.0, 5.0], [2.0, 1.0]]), torch.tensor([2, 0, 2])
-    assert functional.class_means(features, labels, 4).tolist() == [[5, 5], [0, 0], [1.5, 2], [0, 0]]
-
-
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean", "logit"])
 def test_the_linear_form_of_nearest_center_finds_the_nearest(similarity: str) -> None:
     g = torch.Generator().manual_seed(0)
@@ -172,26 +166,7 @@ def test_never_leaves_a_class_no_chance_and_the_others_as_they_are(dtype: torch.
     assert torch.equal(masked[[0, 2]], weight[[0, 2]]) and torch.equal(offset[[0, 2]], bias[[0, 2]])
 
 
-@pytest.mark.parametrize("counts", [[100, 50, 0], (100.0, 50.0, 0.0), np.array([100, 50, 0])])
-def test_counts_may_be_plain_numbers(counts: Any) -> None:
-    logits, labels = torch.tensor([[0.2, -0.1, 0.4]]), torch.tensor([1])
-
-    def results(counts: Any) -> list[Tensor]:
-        return [
-            functional.log_prior(counts),
-            functional.balanced_softmax(logits, labels, counts),
-            functional.logit_adjusted(logits, labels, counts),
-            functional.post_hoc_adjusted(logits, counts),
-            functional.ldam(logits, labels, counts, max_margin=0.5, scale=30.0),
-            functional.class_balanced_weights(counts, beta=0.9),
-        ]
-
-    for found, expected in zip(results(counts), results(torch.tensor([100, 50, 0])), strict=True):
-        assert torch.equal(found, expected)
-
-
 GOOD = dict(logits=torch.zeros(2, 3), labels=torch.tensor([0, 2]))
-LDAM = dict(cosines=torch.zeros(2, 3), labels=torch.tensor([0, 2]), class_counts=[5, 3, 1])
 
 
 @pytest.mark.parametrize(
@@ -218,15 +193,6 @@ def test_counts_that_are_none_are_refused_by_every_equation(counts: Any, found: 
             equation()
 
 
-@pytest.mark.parametrize("counts", [[0, 0], [[1, 2]], [], [3, -1]])
-@pytest.mark.parametrize(
-    "equation", [functional.log_prior, lambda counts: functional.class_balanced_weights(counts, beta=0.9)]
-)
-def test_counts_without_logits_are_checked_too(equation: Any, counts: Any) -> None:
-    with pytest.raises(ArgumentError, match="class_counts: found"):
-        equation(counts)
-
-
 @pytest.mark.parametrize("label", [-1, 3])
 def test_a_label_that_is_no_class_is_refused_and_not_the_last_one(label: int) -> None:
     labels = torch.tensor([0, label])
@@ -237,22 +203,6 @@ def test_a_label_that_is_no_class_is_refused_and_not_the_last_one(label: int) ->
     ):
         with pytest.raises(ArgumentError, match=rf"labels: found .*{label}.*, expected classes 0 to 2"):
             equation()
-
-
-@pytest.mark.parametrize(
-    ("name", "equation"),
-    [
-        ("beta", lambda: functional.class_balanced_weights([5, 3], beta=1.0)),
-        ("beta", lambda: functional.class_balanced_weights([5, 3], beta=-0.1)),
-        ("tau", lambda: functional.logit_adjusted(**GOOD, class_counts=[5, 3, 1], tau=-0.1)),
-        ("tau", lambda: functional.logit_adjusted(**GOOD, class_counts=[5, 3, 1], tau=math.nan)),
-        ("scale", lambda: functional.ldam(**LDAM, max_margin=0.5, scale=0.0)),
-        ("max_margin", lambda: functional.ldam(**LDAM, max_margin=-1.0, scale=30.0)),
-    ],
-)
-def test_numbers_out_of_range_are_named(name: str, equation: Any) -> None:
-    with pytest.raises(ArgumentError, match=f"{name}: found"):
-        equation()
 
 
 def test_groups_by_frequency() -> None:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo import functional
-from zoo.objectives.sup_con import share_of_labelled
+from zoo.objectives.base import share_of_weight
+from zoo.ranks import Ranks
 
 
 def of_rows(name: str, q: Tensor, k: Tensor, logits: Tensor, rows: Tensor) -> Tensor:
@@ -28,7 +29,7 @@ def of_rows(name: str, q: Tensor, k: Tensor, logits: Tensor, rows: Tensor) -> Te
         centers = dict(center_logits=logits[rows], log_prior=prior, alpha=0.4)
         return functional.paco(*own, labels[rows], **queued, **centers)
     if name == "nt_xent":
-        return functional.nt_xent(*own, tau=0.3, others=theirs[0])
+        return functional.in_batch_info_nce(*own, tau=0.3, both_views=True, others=theirs[0])
     if name == "in_batch_info_nce":
         return functional.in_batch_info_nce(*own, tau=0.3, others=k[~rows])
     prototypes = F.normalize(logits[:3].repeat(1, 2)[:, : q.shape[1]], dim=1)
@@ -54,22 +55,35 @@ def test_losses_of_parts_that_see_each_other_have_the_mean_and_gradients_of_the_
         torch.testing.assert_close(a, b)
 
 
+class Gathered(Ranks):
+    """One of several ranks, where the labels of all are known."""
+
+    alone = False  # type: ignore[assignment]
+
+    def __init__(self, everyones: Tensor) -> None:
+        super().__init__()
+        self.everyones = everyones
+
+    def gather_rows(self, tensors: object) -> list[Tensor]:
+        return [self.everyones]
+
+
 def test_sup_con_of_ranks_with_unequal_labels_is_the_mean_over_all_labelled_images() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, queue = (
         F.normalize(torch.randn(n, 5, generator=generator, dtype=torch.float64), dim=1) for n in (8, 8, 6)
     )
     labels, queue_labels = torch.tensor([0, 1, -1, -1, 0, -1, -1, 1]), torch.tensor([0, 1, 2, -1, 0, 1])
-    whole = functional.sup_con(q, k, labels, queue, queue_labels, tau=0.3)
+    ranks = Gathered((labels >= 0).double())
     total = torch.zeros((), dtype=torch.float64)
     for rank in (slice(0, 3), slice(3, 8)):
         rest = [i for i in range(8) if not rank.start <= i < rank.stop]
         others = torch.cat([q[rest], k[rest]]), labels[rest].repeat(2)
         own = functional.sup_con(q[rank], k[rank], labels[rank], queue, queue_labels, tau=0.3, others=others)
-        weight = share_of_labelled(labels[rank], others[1])
+        weight = share_of_weight(labels[rank] >= 0, ranks)
         total += own * weight * len(labels[rank]) / 8  # as the loop weighs ranks: by their images
+    whole = functional.sup_con(q, k, labels, queue, queue_labels, tau=0.3)
     torch.testing.assert_close(total, whole, rtol=1e-6, atol=0)  # the weight is float32
-    assert share_of_labelled(labels[:0].new_zeros(3), labels.new_zeros(10)) == 1
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from zoo.functional import _streaming
 
 @pytest.fixture(autouse=True)
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small problems have many tiles, whole and cut off, in both directions."""
-    monkeypatch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=12, anchors=3))
+    """Small problems have many blocks of keys, whole and cut off."""
+    monkeypatch.setitem(_streaming._BLOCK, "cpu", 12)
 
 
 SEEDED = settings(
@@ -140,7 +140,7 @@ LOSSES = {
         "q k queue tau",
     ),
     "nt_xent": Loss(
-        lambda p: functional.nt_xent(p["q"], p["k"], tau=p["tau"]),
+        lambda p: functional.in_batch_info_nce(p["q"], p["k"], tau=p["tau"], both_views=True),
         lambda p: reference.nt_xent(p["q"], p["k"], p["tau"]),
         "q k tau",
     ),
@@ -240,13 +240,6 @@ def test_equals_reference_on_every_shape_and_labelling(name: str, label_case: st
         assert_equal_with_gradients(name, Problem(n, k, d, c, label_case, seed=seed).drawn())
 
 
-@pytest.mark.parametrize("tau", TAUS, ids="{:.2g}".format)
-@pytest.mark.parametrize("name", WITH_TAU)
-def test_equals_reference_at_every_temperature_and_in_its_gradient(name: str, tau: float) -> None:
-    for label_case in ("mixed", "half-filled queue"):
-        assert_equal_with_gradients(name, Problem(4, 11, 6, 3, label_case, tau=tau).drawn())
-
-
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
     unit = st.floats(0, 1)
@@ -302,15 +295,6 @@ def test_sup_con_takes_unlabelled_images_as_contrasts_alone(label_case: str) -> 
         assert found.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_sup_con_of_unlabelled_images_alone_is_zero() -> None:
-    p = Problem(4, 7, 5, 3).drawn()
-    q, nobody = p["q"].requires_grad_(), torch.full((4,), -1)
-    loss = functional.sup_con(q, p["k"], nobody, p["queue"], p["queue_labels"], tau=0.2)
-    loss.backward()
-    assert loss.item() == 0.0
-    assert not q.grad.any()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @every_loss
 def test_half_precision_costs_no_more_than_its_own_rounding(name: str, dtype: torch.dtype) -> None:
@@ -348,51 +332,29 @@ def test_autocast_changes_nothing(name: str) -> None:
     torch.testing.assert_close(inside, outside, rtol=1e-6, atol=1e-6)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    n=st.integers(0, 6),
-    c=st.integers(1, 4),
-    d=st.integers(1, 5),
-    momentum=st.sampled_from([0.0, 0.3, 0.99, 1.0]),
-    empty=st.booleans(),
-    seed=st.integers(0, 1000),
-)
-def test_prototypes_move_row_after_row(
-    n: int, c: int, d: int, momentum: float, empty: bool, seed: int
-) -> None:
-    g = torch.Generator().manual_seed(seed)
-    q = F.normalize(torch.randn(n, d, generator=g, dtype=torch.float64), dim=1)
-    prototypes = F.normalize(torch.randn(c, d, generator=g, dtype=torch.float64), dim=1)
-    if empty:
-        prototypes[0] = 0
-    labels = torch.randint(c, (n,), generator=g)
-    before = prototypes.clone()
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.99, 1.0])
+@pytest.mark.parametrize("n", [0, 1, 6])
+def test_prototypes_move_row_after_row(n: int, momentum: float) -> None:
+    g = torch.Generator().manual_seed(n)
+    q, prototypes = (F.normalize(torch.randn(m, 5, generator=g, dtype=torch.float64), dim=1) for m in (n, 4))
+    prototypes[0] = 0  # none yet
+    labels, before = torch.randint(4, (n,), generator=g), prototypes.clone()
     got = functional.move_prototypes(prototypes, q, labels, momentum)
     expected = reference.move_prototypes(prototypes, q, labels, momentum)
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
     assert torch.equal(prototypes, before)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    n=st.integers(1, 5),
-    c=st.integers(1, 6),
-    momentum=st.floats(0, 1),
-    shift=st.floats(-3, 3),
-    seed=st.integers(0, 99),
-)
-def test_targets_move_toward_the_nearest_candidate(
-    n: int, c: int, momentum: float, shift: float, seed: int
-) -> None:
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n, c, generator=g, dtype=torch.float64) + shift  # all may be negative
-    candidates = torch.rand(n, c, generator=g) < 0.5
-    candidates[torch.arange(n), torch.randint(c, (n,), generator=g)] = True
+@pytest.mark.parametrize("momentum", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])  # all scores may be negative
+def test_targets_move_toward_the_nearest_candidate(shift: float, momentum: float) -> None:
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(5, 6, generator=g, dtype=torch.float64) + shift
+    candidates = torch.rand(5, 6, generator=g) < 0.5
+    candidates[torch.arange(5), torch.randint(6, (5,), generator=g)] = True
     targets = candidates.double() / candidates.sum(dim=1, keepdim=True)
     got = functional.disambiguate(targets, scores, candidates, momentum)
     torch.testing.assert_close(got, reference.disambiguate(targets, scores, candidates, momentum))
-    torch.testing.assert_close(got.sum(dim=1), torch.ones(n, dtype=torch.float64))
-    assert (got[~candidates] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -1,7 +1,7 @@
 """The losses in linear memory against their plain forms: values, every gradient, memory, and no waiting.
 
 `tests/plain_losses.py` holds the whole matrix of scores. Blocks are made tiny here, so that small problems
-have many tiles, whole and cut off, in both directions.
+have many, whole and cut off.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DOUBLE = torch.float64
 
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_streaming, "_CPU", _streaming._Sizes(elements=12, anchors=3))
+    monkeypatch.setitem(_streaming._BLOCK, "cpu", 12)
     yield
 
 
@@ -65,7 +65,10 @@ def losses(forms: Any, p: Problem, **paco: Any) -> dict[str, tuple[Callable[...,
             [*contrast, tau],
         ),
         "info_nce, all valid": (lambda q, k, z, t: forms.info_nce(q, k, z, tau=t), [*contrast, tau]),
-        "nt_xent": (lambda q, k, t: forms.nt_xent(q, k, tau=t), [p.q, p.k, tau]),
+        "nt_xent": (
+            lambda q, k, t: forms.in_batch_info_nce(q, k, tau=t, both_views=True),
+            [p.q, p.k, tau],
+        ),
         "sup_con": (
             lambda q, k, z, t: forms.sup_con(q, k, p.labels, z, p.queue_labels, tau=t),
             [*contrast, tau],
@@ -209,5 +212,5 @@ def test_any_number_of_classes_costs_the_same() -> None:
     p.labels, p.queue_labels = (torch.randint(10**12, (m,)) for m in (64, 4096))
     p.queue_labels[:64] = p.labels
     loss, inputs = losses(functional, p, alpha=0.1)["sup_con"]
-    assert watched(loss, inputs)[0] <= max(_streaming._CPU.elements, 4096 * 17)
+    assert watched(loss, inputs)[0] <= max(_streaming._BLOCK["cpu"], 4096 * 17)
     torch.testing.assert_close(loss(*inputs), losses(plain, p, alpha=0.1)["sup_con"][0](*inputs))

@@ -13,10 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.optimize import minimize_scalar
-from scipy.special import i0e
 from torch import Tensor
 
-from tests import reference
 from zoo import functional
 
 ONE = torch.ones(1, 1, dtype=torch.float64)
@@ -103,74 +101,7 @@ def test_large_tau_weighs_every_negative_alike() -> None:
         assert coarse / fine == pytest.approx(4, rel=0.02)
 
 
-def test_simple_loss_is_info_nce_linearised_at_tau_of_n_minus_one_over_n() -> None:
-    """The statement "at tau = (N-1)/N InfoNCE is almost the simple loss", made exact.
-
-    At large tau, N candidates: L = ((N-1)/(N tau)) L_simple + log N + O(1/tau^2), with lambda = 1/(N-1).
-    The factor is 1 at tau = (N-1)/N. That tau is not large, so there the two agree to first order in the
-    scores only: gradients are equal where all scores are equal, and differ by O(eps) at scores of size eps.
-    """
-    n = len(NEGATIVES) + 1
-    weight = 1 / (n - 1)
-
-    def simple(positive: Tensor, negatives: Tensor) -> Tensor:
-        return functional.simple_contrastive(ONE, positive.view(1, 1), negatives[:, None], weight=weight)
-
-    expected = [-1.0] + [weight] * (n - 1)
-    gradient = torch.cat([g.view(-1) for g in score_gradients(simple, 0.6, NEGATIVES)])
-    assert gradient.tolist() == pytest.approx(expected, rel=1e-12)
-
-    def info_nce_gradient(scale: float, tau: float) -> Tensor:
-        loss = lambda p, k: info_nce_of_scores(p, k, tau)  # noqa: E731
-        return torch.cat([g.view(-1) for g in score_gradients(loss, 0.6 * scale, NEGATIVES * scale)])
-
-    special = (n - 1) / n
-    assert info_nce_gradient(0.0, special).tolist() == pytest.approx(expected, rel=1e-12)
-    small, smaller = ((info_nce_gradient(eps, special) - gradient).norm() for eps in (1e-3, 5e-4))
-    assert (small / smaller).item() == pytest.approx(2, rel=0.01)
-    assert small < 1e-3
-    # at scores of their real size it is not the simple loss: the hardest negative outweighs the easiest
-    real = info_nce_gradient(1.0, special)[1:]
-    assert (real.max() / real.min()).item() == pytest.approx(math.exp(1.3 / special), rel=1e-9)
-    # at large tau, scaled by N tau / (N - 1), it is, with an error of O(1/tau)
-    far, farther = ((info_nce_gradient(1.0, t) * t / special - gradient).norm() for t in (100.0, 200.0))
-    assert (far / farther).item() == pytest.approx(2, rel=0.01)
-    assert far < 0.01
-
-
 # ---- FT: arXiv 2108.02982 ---------------------------------------------------------------------------------
-
-
-def test_extrapolation_lowers_the_positive_score_by_the_stated_amount() -> None:
-    """q^.k^ = 2 l (1 - l) (1 - s) + s for unit rows, for every l; below s where l > 1, above where l < 1."""
-    q, k = unit(16, 8, 0), unit(16, 8, 1)
-    s = (q * k).sum(1)
-    for lam in (0.3, 1.0, 1.2, 1.5, 2.0):
-        q_hat, k_hat = functional.extrapolate(q, k, lam)
-        s_hat = (q_hat * k_hat).sum(1)
-        torch.testing.assert_close(s_hat, 2 * lam * (1 - lam) * (1 - s) + s)
-        assert (s_hat < s).all() if lam > 1 else (s_hat >= s - 1e-12).all()
-
-
-def test_ft_scores_negatives_with_the_extrapolated_query_as_the_code_does() -> None:
-    """The paper's text leaves the query of the negatives alone: the two forms differ.
-
-    That MoCo's is the code's is seen in test_objective_losses.
-    """
-    q, k, queue = unit(4, 8, 0), unit(4, 8, 1), unit(9, 8, 2)
-    lam_ex = 1 + torch.rand(4, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    lam_in = torch.rand(9, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    perm = torch.randperm(9, generator=torch.Generator().manual_seed(2))
-    q_hat, k_hat = functional.extrapolate(q, k, lam_ex)
-    ours = functional.info_nce(q_hat, k_hat, functional.interpolate(queue, lam_in, perm), tau=0.2)
-    forms = {
-        form: reference.ft_info_nce(
-            q, k, queue, 0.2, lam_ex, lam_in, perm.tolist(), negatives_scored_with=form
-        )
-        for form in ("original", "extrapolated")
-    }
-    torch.testing.assert_close(ours, forms["extrapolated"])
-    assert abs(float(forms["original"] - forms["extrapolated"])) > 0.01
 
 
 # ---- PaCo: arXiv 2107.12028 -------------------------------------------------------------------------------
@@ -191,25 +122,6 @@ def minimised(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
 
     optimizer.step(closure)
     return scores.detach()
-
-
-def paco_of_scores(
-    center: Tensor, samples: Tensor, *, alpha: float, reduction: str = "sum", beta: float = 1.0
-) -> Tensor:
-    """PaCo of one anchor of class 0, whose own key and queue keys (all of its class) have these scores."""
-    return functional.paco(
-        ONE,
-        samples[:1, None],
-        ZERO,
-        samples[1:, None],
-        ZERO.expand(len(samples) - 1),
-        center.view(1, -1),
-        torch.zeros(center.numel(), dtype=torch.float64),
-        alpha=alpha,
-        beta=beta,
-        tau=1.0,
-        reduction=reduction,  # type: ignore[arg-type]
-    )
 
 
 @pytest.mark.parametrize("positives", [1, 4, 50])
@@ -266,35 +178,6 @@ def random_paco_inputs(n: int = 6, c: int = 4) -> tuple[Tensor, ...]:
     return unit(n, 5, 0), unit(n, 5, 1), labels, unit(11, 5, 2), queue_labels, *logits
 
 
-def test_paco_without_centers_is_sup_con() -> None:
-    """beta = 0 takes the center out of the positives; then two limits take all centers out of the softmax.
-
-    Centers' logits to -inf: SupCon itself, for every alpha. gamma to inf: SupCon + log gamma, the same
-    gradient. With reduction "sum", alpha |P(i)| times that.
-    """
-    q, k, labels, queue, queue_labels, logits, _ = random_paco_inputs()
-    q.requires_grad_()
-    sup_con = functional.sup_con(q, k, labels, queue, queue_labels, tau=0.2)
-    (expected,) = torch.autograd.grad(sup_con, q)
-    zeros = torch.zeros(4, dtype=torch.float64)
-    for alpha in (0.05, 1.0):
-        common = dict(alpha=alpha, beta=0.0, tau=0.2)
-        gone = functional.paco(q, k, labels, queue, queue_labels, logits - 1e4, zeros, **common)
-        torch.testing.assert_close(gone, sup_con, rtol=1e-9, atol=0)
-        drowned = functional.paco(q, k, labels, queue, queue_labels, logits, zeros, gamma=1e12, **common)
-        torch.testing.assert_close(drowned - math.log(1e12), sup_con, rtol=1e-9, atol=0)
-        for loss in (gone, drowned):
-            (found,) = torch.autograd.grad(loss, q)
-            torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
-    one = [x[:1] for x in (q, k, labels)]
-    summed = functional.paco(
-        *one, queue, queue_labels, logits[:1] - 1e4, zeros, alpha=0.3, beta=0.0, tau=0.2, reduction="sum"
-    )
-    positives = 1 + int((queue_labels == labels[0]).sum())
-    alone = functional.sup_con(*one, queue, queue_labels, tau=0.2)
-    torch.testing.assert_close(summed, 0.3 * positives * alone, rtol=1e-9, atol=0)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
     """alpha = 0, gamma = 0. GPaCo's smoothing eps is torch's eps C/(C - 1): the own class takes no part."""
@@ -317,65 +200,7 @@ def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_in_balanced_contrast_every_class_counts_once() -> None:
-    """By hand, at tau 1 on a circle: class 0 at one point, class 1 opposite.
-
-    Each anchor's loss is log(e + e^-1) - 1 = log(1 + e^-2), with one image of class 1 in the batch or nine;
-    in SupCon the nine weigh nine times as much.
-    """
-    here, there = double(1.0, 0.0), double(-1.0, 0.0)
-    prototypes = torch.stack([here, there])
-    contrasts = {}
-    for many in (1, 9):
-        z = torch.stack([here, *[there] * many])
-        labels = torch.tensor([0] + [1] * many)
-        found = functional.balanced_contrast(z, z, labels, prototypes, tau=1.0)
-        assert found.item() == pytest.approx(math.log1p(math.exp(-2)), rel=1e-12)
-        contrasts[many] = functional.sup_con(z, z, labels, z[:0], labels[:0], tau=1.0).item()
-    assert contrasts[9] > contrasts[1] + 0.5
-
-
-def test_balanced_contrast_has_every_class_in_every_batch() -> None:
-    """Class-complement: a batch of one class alone is still pushed from the others' prototypes."""
-    g = torch.Generator().manual_seed(0)
-    z = F.normalize(torch.randn(4, 3, generator=g, dtype=torch.float64), dim=1)
-    prototypes = F.normalize(torch.randn(3, 3, generator=g, dtype=torch.float64), dim=1).requires_grad_()
-    functional.balanced_contrast(z, z, torch.zeros(4).long(), prototypes, tau=0.5).backward()
-    assert (prototypes.grad.norm(dim=1) > 1e-3).all()
-    mean = z.mean(dim=0)
-    assert (prototypes.grad[1:] @ mean > 0).all()  # descent moves them away from the images
-    assert prototypes.grad[0] @ mean < 0  # and the own one toward them
-
-
 # ---- long tails -------------------------------------------------------------------------------------------
-
-
-def test_rebalanced_centers_start_without_a_pull_toward_the_head() -> None:
-    """At zero logits, over data with the prior's frequencies, plain centers are pulled by q_c - 1/C.
-
-    With the prior inside, the expected gradient of every center is zero.
-    """
-    counts = torch.tensor([80, 15, 5])
-    labels = torch.repeat_interleave(torch.arange(3), counts)
-    samples = torch.zeros(100, 1, dtype=torch.float64)
-    pull = {}
-    for name, prior in (("plain", torch.zeros(3)), ("rebalanced", functional.log_prior(counts))):
-        logits = torch.zeros(100, 3, dtype=torch.float64, requires_grad=True)
-        functional.paco(
-            samples,
-            samples,
-            labels,
-            samples[:0],
-            labels[:0],
-            logits,
-            prior.double(),
-            alpha=0.0,
-            gamma=0.0,
-            tau=1.0,
-        ).backward()
-        pull[name] = -logits.grad.sum(dim=0)
-    assert pull["plain"].tolist() == pytest.approx([0.8 - 1 / 3, 0.15 - 1 / 3, 0.05 - 1 / 3], rel=1e-9)
-    assert pull["rebalanced"].tolist() == pytest.approx([0, 0, 0], abs=1e-6)
 
 
 # ---- diagnostics: arXiv 2005.10242 and 2012.09740 ---------------------------------------------------------
@@ -400,12 +225,3 @@ def test_diagnostics_of_known_configurations() -> None:
     assert functional.tolerance(corners, torch.zeros(5)).item() == pytest.approx(-1 / 4)
     assert functional.uniformity(corners).item() == pytest.approx(-4 * (1 + 1 / 4))
     assert functional.tolerance(corners, torch.arange(5)).isnan()  # no pair of one class
-
-
-def test_uniformity_of_uniform_points_is_the_integral() -> None:
-    """log E e^{-t |x - y|^2}, E over the sphere: e^-4 I0(4) on a circle, e^-4 sinh(4)/4 on S^2 (t = 2)."""
-    angle = torch.arange(2000, dtype=torch.float64) * (2 * math.pi / 2000)
-    circle = torch.stack([angle.cos(), angle.sin()], dim=1)
-    assert functional.uniformity(circle).item() == pytest.approx(math.log(i0e(4)), abs=3e-3)
-    sphere = unit(3000, 3, 0)
-    assert functional.uniformity(sphere).item() == pytest.approx(math.log(math.sinh(4) / 4) - 4, abs=0.02)

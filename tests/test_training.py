@@ -270,7 +270,7 @@ def test_weight_decay_covers_what_the_recipe_says() -> None:
 
 def test_bf16_trains_and_keeps_losses_and_queue_in_float32(tmp_path: Path) -> None:
     objective = run(recipe("paco", "training.precision=bf16", "training.epochs=2"), tmp_path)
-    assert objective.contrast.queue.keys.dtype == torch.float32
+    assert objective.queue.keys.dtype == torch.float32
     rows = RunFolder(tmp_path).rows()
     assert rows[-1]["loss"] < rows[0]["loss"]
 

@@ -140,13 +140,13 @@ def _peer(
     """Give the authors' form the same weights, in its own layout and with its own optimizer."""
     own: Any = copy.deepcopy(objective)
     own.to(memory_format=torch.contiguous_format)
-    key_encoder, key_head = own.contrast.teacher.module
+    key_encoder, key_head = own.teacher.module
     config = recipe.objective
     peer = authors.PaCo(
-        [own.encoder, own.contrast.head, key_encoder, key_head],
+        [own.encoder, own.head, key_encoder, key_head],
         own.learned.classifier,
-        own.contrast.queue.keys,
-        own.contrast.queue.labels,
+        own.queue.keys,
+        own.queue.labels,
         own.learned.log_prior,
         alpha=config.alpha,  # type: ignore[attr-defined]
         tau=config.tau,  # type: ignore[attr-defined]

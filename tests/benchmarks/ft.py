@@ -115,7 +115,7 @@ def _step(device: torch.device) -> Row:
         return output.loss.detach()
 
     for objective in objectives:  # fill the queue: an empty one has nothing to mix
-        queue = objective.contrast.queue
+        queue = objective.queue
         queue.enqueue(F.normalize(torch.randn(KEYS, DIM, device=device), dim=1), queue.labels.clone())
     losses = [float(step(objective)) for objective in objectives]
     green = gate("losses are finite and FT's is larger", float(not losses[1] < losses[0] < 1e3), 0)

@@ -118,7 +118,7 @@ def _training(
     torch.manual_seed(0)
     objective: Any = build_objective(changed, dataset)
     place(objective, changed, device)
-    queue = objective.contrast.queue  # a full one: an empty one has nothing to score
+    queue = objective.queue  # a full one: an empty one has nothing to score
     generator = torch.Generator(device).manual_seed(0)
     keys = torch.randn(queue.keys.shape, device=device, generator=generator)
     labels = torch.randint(len(dataset.class_names), (len(keys),), device=device, generator=generator)

@@ -89,14 +89,14 @@ def _row(
     objective: Any = build_objective(recipe, dataset)
     peer = Lightly(
         copy.deepcopy(objective.encoder),
-        objective.contrast.head[0].in_features,
+        objective.head[0].in_features,
         config.head_hidden,
         config.dim,
         queue,
         config.tau,
     ).to(device)
     with torch.no_grad():  # the same head (theirs has BatchNorm-free layers, ours too) and a filled queue
-        ours = [m for m in objective.contrast.head if isinstance(m, nn.Linear)]
+        ours = [m for m in objective.head if isinstance(m, nn.Linear)]
         for head in (peer.head, peer.key_head):
             theirs = [m for m in head.modules() if isinstance(m, nn.Linear)]
             for a, b in zip(ours, theirs, strict=True):
@@ -106,7 +106,7 @@ def _row(
     place(objective, recipe, device)
     peer.to(memory_format=torch.channels_last).train()
     keys = nn.functional.normalize(torch.randn(queue, config.dim, device=device, generator=generator), dim=1)
-    objective.contrast.queue.enqueue(keys, torch.zeros(queue, dtype=torch.int64, device=device))
+    objective.queue.enqueue(keys, torch.zeros(queue, dtype=torch.int64, device=device))
     bank = peer.criterion.memory_bank
     peer.criterion(torch.randn(2, config.dim, device=device), torch.randn(2, config.dim, device=device))
     bank.bank.copy_(keys.T if bank.bank.shape != keys.shape else keys)

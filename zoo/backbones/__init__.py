@@ -1,7 +1,5 @@
 """Backbones: any timm model, and those for 32-pixel images that this project registers with timm."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys
@@ -12,8 +10,7 @@ import timm
 import torch
 from torch import nn
 
-from zoo.backbones import cifar_resnet as cifar_resnet  # imported for their registration with timm
-from zoo.backbones import resnet_cifar as resnet_cifar
+from zoo.backbones import cifar as cifar  # imported for its registration with timm
 from zoo.errors import ZooError, did_you_mean, first_line
 from zoo.modules.modes import evaluating
 
@@ -47,17 +44,12 @@ def _refusal(arch: str, model_args: Mapping[str, Any], error: Exception) -> str:
     if unknown:
         class_name, key = unknown.groups()
         module = sys.modules[timm.models.model_entrypoint(arch).__module__]
-        valid = _arguments(getattr(module, class_name, None))
+        parameters = inspect.signature(getattr(module, class_name, object)).parameters
+        valid = [name for name in parameters if name not in _NOT_ARGUMENTS]
         return f'{arch} takes no argument "{key}".{did_you_mean(key, valid)} It takes {", ".join(valid)}'
     shown = [f"{key}={value!r}" for key, value in model_args.items() if not key.startswith("pretrained")]
     given = ", ".join(shown) or "its default arguments"
     return f"{arch} cannot be built with {given}: {first_line(error)}"
-
-
-def _arguments(model_class: Any) -> list[str]:
-    if not inspect.isclass(model_class):
-        return []
-    return [name for name in inspect.signature(model_class).parameters if name not in _NOT_ARGUMENTS]
 
 
 def feature_dim(model: nn.Module) -> int:
@@ -93,47 +85,39 @@ def check_input(model: nn.Module, size: int) -> Any:
     number generators change, and every module's mode is restored.
 
     Raises:
-        ZooError: naming the architecture, the size, timm's own reason and the argument that helps; or how
-            many channels it takes.
+        ZooError: naming the architecture, the size, the model's own reason and the argument that helps.
     """
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    dtype = next((parameter.dtype for parameter in model.parameters()), torch.float32)
-    cuda = [device] if device.type == "cuda" else []
+    like = next(model.parameters(), torch.empty(0))
+    cuda = [like.device] if like.device.type == "cuda" else []
     try:
         with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=cuda):
-            return model(torch.zeros(2, 3, size, size, device=device, dtype=dtype))
+            return model(torch.zeros(2, 3, size, size, device=like.device, dtype=like.dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
-        name = name_of(model)
-        channels = re.search(r"to have (\d+) channels, but got 3 channels", str(error))
+        name, channels = name_of(model), re.search(r"to have (\d+) channels, but got 3 channels", str(error))
         if channels:
-            found = f"{channels[1]} channel{'' if channels[1] == '1' else 's'}"
-            raise ZooError(f"{name}: found an input of {found}, expected 3: red, green, blue") from error
-        hint = _size_hint(model, size)
-        raise ZooError(
-            f"{name} takes no {size} x {size} images: {first_line(error).rstrip('.')}.{hint}"
-        ) from error
-
-
-def name_of(model: nn.Module) -> str:
-    """Return the architecture that timm has recorded at a model, else the name of its class."""
-    return _architecture(model) or type(model).__name__
-
-
-def _architecture(model: nn.Module) -> str:
-    return str((getattr(model, "pretrained_cfg", None) or {}).get("architecture") or "")
+            found = f"an input of {channels[1]} channel{'s' * (channels[1] != '1')}"
+            raise ZooError(f"{name}: found {found}, expected 3: red, green, blue") from error
+        reason = f"{first_line(error).rstrip('.')}.{_size_hint(model, size)}"
+        raise ZooError(f"{name} takes no {size} x {size} images: {reason}") from error
 
 
 def _size_hint(model: nn.Module, size: int) -> str:
-    if not _architecture(model):  # a module of somebody's own may take one size alone
+    if name_of(model) == type(model).__name__:  # a module of somebody's own may take one size alone
         return " Say which size it takes: preprocess=dict(input_size=..., ...)"
-    valid = _arguments(type(model))
     helpful = {
         "img_size": f"img_size={size}",
         "patch_size": "a smaller patch_size",
         "output_stride": "output_stride=8",
     }
+    valid = inspect.signature(type(model)).parameters
     known = [text for argument, text in helpful.items() if argument in valid]
     return f" Set {' and '.join(known)} in the model's arguments" if known else " Use larger images"
+
+
+def name_of(model: nn.Module) -> str:
+    """Return the architecture that timm has recorded at a model, else the name of its class."""
+    config = getattr(model, "pretrained_cfg", None) or {}
+    return str(config.get("architecture") or type(model).__name__)
 
 
 def size_built_for(model: nn.Module) -> int | None:

@@ -1,61 +1,34 @@
 """Every equation once, in pure torch.
 
-Conventions. N: anchors in the batch; K: keys in the queue; D: projection; C: classes. `q` and `k` are
-unit rows `[N, D]`, `queue` is `[K, D]`. Losses are means over anchors, computed in float32 or better
-whatever the inputs' precision, and differentiable in every floating-point argument. `queue_labels` holds
--1 in slots that are not filled yet; unlabelled losses take `valid` `[K]` for the same purpose.
+Arguments that mean the same everywhere:
+
+- `q` `[N, D]`: anchors, unit rows; `k` `[N, D]`: the second view's keys, row i the positive of q's row i.
+- `labels` `[N]`: classes, int64.
+- `queue` `[K, D]`: earlier keys; `valid` `[K]`, bool: which slots are filled, all when None; `queue_labels`
+  `[K]`: classes, -1 in slots that are empty or unlabelled: losses that read it leave those out.
+- `tau`: temperature, above 0; a tensor `[]`, as a learned one is, gets a gradient.
+- `others`: rows that other ranks have of this step `[M, D]`, with gradient; where labels are read, both
+  views' rows and their classes `[M]`.
+- `logits` `[N, C]`: class scores; `class_counts` `[C]`: training images of each class, a tensor or plain
+  numbers, of which some may be 0.
+- `label_smoothing`: as in torch, this share of the target is spread over all C classes.
+
+Losses are means over the anchors `[]`, computed in float32 or better whatever the precision of the inputs,
+and differentiable in every floating-point argument. `ArgumentError` names an argument that is out of range.
 """
 
-# One list of names: sorting would split each `as` into a line of its own.
+# ruff: noqa: F401
 # isort: skip_file
-from zoo.functional.contrastive import (
-    hard_contrastive as hard_contrastive,
-    hard_simple as hard_simple,
-    in_batch_info_nce as in_batch_info_nce,
-    info_nce as info_nce,
-    margin_contrastive as margin_contrastive,
-    nt_xent as nt_xent,
-    simple_contrastive as simple_contrastive,
-)
-from zoo.functional.diagnostics import (
-    Probabilities as Probabilities,
-    alignment as alignment,
-    contrast_probabilities as contrast_probabilities,
-    paco_optimum as paco_optimum,
-    relative_penalty as relative_penalty,
-    tolerance as tolerance,
-    uniformity as uniformity,
-)
-from zoo.functional.knn import KnnPrediction as KnnPrediction, knn_predict as knn_predict
-from zoo.functional.long_tail import (
-    FEW_BELOW as FEW_BELOW,
-    LOWEST_LOGIT as LOWEST_LOGIT,
-    MANY_ABOVE as MANY_ABOVE,
-    balanced_softmax as balanced_softmax,
-    class_balanced_weights as class_balanced_weights,
-    class_means as class_means,
-    frequency_groups as frequency_groups,
-    ldam as ldam,
-    log_prior as log_prior,
-    logit_adjusted as logit_adjusted,
-    mask_classes as mask_classes,
-    nearest_center as nearest_center,
-    post_hoc_adjusted as post_hoc_adjusted,
-    tau_normalize as tau_normalize,
-)
-from zoo.functional.supervised import (
-    balanced_contrast as balanced_contrast,
-    disambiguate as disambiguate,
-    distillation as distillation,
-    move_prototypes as move_prototypes,
-    paco as paco,
-    sup_con as sup_con,
-)
-from zoo.functional.transform import (
-    ema_update as ema_update,
-    extrapolate as extrapolate,
-    interpolate as interpolate,
-    permute_filled as permute_filled,
-    permute_within_classes as permute_within_classes,
-    sample_beta as sample_beta,
-)
+from zoo.functional.contrastive import hard_contrastive, hard_simple, in_batch_info_nce, info_nce
+from zoo.functional.contrastive import margin_contrastive, simple_contrastive
+from zoo.functional.diagnostics import Probabilities, alignment, contrast_probabilities, paco_optimum
+from zoo.functional.diagnostics import relative_penalty, tolerance, uniformity
+from zoo.functional.knn import KnnPrediction, knn_predict
+from zoo.functional.long_tail import FEW_BELOW, LOWEST_LOGIT, MANY_ABOVE, balanced_softmax
+from zoo.functional.long_tail import class_balanced_weights, class_means, frequency_groups, ldam, log_prior
+from zoo.functional.long_tail import logit_adjusted, mask_classes, nearest_center, post_hoc_adjusted
+from zoo.functional.long_tail import tau_normalize
+from zoo.functional.supervised import balanced_contrast, disambiguate, distillation, move_prototypes
+from zoo.functional.supervised import paco, sup_con
+from zoo.functional.transform import ema_update, extrapolate, interpolate, permute_filled
+from zoo.functional.transform import permute_within_classes, sample_beta

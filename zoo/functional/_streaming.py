@@ -6,52 +6,30 @@ keys gives value and gradient, and of the N x K scores only a block exists at a 
 the device, and shapes do not depend on values.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-
-class _Sizes(NamedTuple):
-    """Numbers in a block, and anchors in a tile of scores: what stays in a core's cache, or fills a GPU."""
-
-    elements: int
-    anchors: int  # narrow products are slow
-
-
-_CPU = _Sizes(elements=2**18, anchors=256)
-_GPU = _Sizes(elements=2**22, anchors=4096)
-
-
-def _sizes(device: torch.device) -> _Sizes:
-    return _CPU if device.type == "cpu" else _GPU
+_BLOCK = {"cpu": 2**18}
+"""Numbers in a block, by type of device: what stays in a core's cache."""
+_GPU_BLOCK = 2**22
 
 
 def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
     """Cut `count` rows of `width` numbers into blocks that stay in a core's cache, or fill a GPU."""
-    rows = max(_sizes(device).elements // max(width, 1), 1)
+    rows = max(_BLOCK.get(device.type, _GPU_BLOCK) // max(width, 1), 1)
     return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
 def log_sum_exp(q: Tensor, keys: Tensor, *, usable: Tensor | None = None, itself: bool = False) -> Tensor:
     """Return log sum_j exp(q_i . z_j) of every anchor without ever holding the scores `[N, K]`.
 
-    The softmax over the blocks seen so far is rescaled whenever a block raises its maximum. Differentiable
-    once in `q` and `keys`; the backward pass recomputes scores only where the keys need a gradient. Scale
-    `q` by 1 / tau before: tau then gets its gradient through `q`.
-
-    Args:
-        q: anchors `[N, D]`, already divided by the temperature.
-        keys: `[K, D]`, of the same precision.
-        usable: which keys count `[K]`, bool; all when None. The others must be finite.
-        itself: the keys are the anchors' own rows: leave pair (i, i) out.
-
-    Returns:
-        `[N]`; -inf, with gradient zero, where no key counts.
-
+    Anchors `[N, D]` come divided by the temperature, which gets its gradient through them, and keys `[K, D]`
+    in the same precision. `usable` `[K]`, bool, says which keys count (the others must be finite too); with
+    `itself` the keys are the anchors' own rows, and pair (i, i) is left out. The result `[N]` is -inf, with
+    gradient zero, where no key counts. Differentiable once; the backward pass recomputes scores only where
+    the keys need a gradient.
     Source: the online softmax of https://arxiv.org/abs/1805.02867; as attention,
     https://arxiv.org/abs/2205.14135.
     """
@@ -66,23 +44,21 @@ class _LogSumExp(torch.autograd.Function):
         bias = None
         if usable is not None:
             bias = torch.zeros_like(usable, dtype=keys.dtype).masked_fill_(~usable, -torch.inf)
-        lowest = torch.finfo(q.dtype).min  # instead of -inf, whose difference with itself is not a number
-        result, means = q.new_empty(len(q)), torch.empty_like(q)
+        # the least number instead of -inf, whose difference with itself is not a number
+        highest = q.new_full((len(q), 1), torch.finfo(q.dtype).min)
+        total, means = torch.zeros_like(highest), torch.zeros_like(q)
         with torch.autocast(q.device.type, enabled=False):
-            for rows, columns in _tiles(len(q), len(keys), q.device):
-                highest = q.new_full((rows.stop - rows.start, 1), lowest)
-                total, weighted = torch.zeros_like(highest), torch.zeros_like(q[rows])
-                for block in columns:
-                    scores = _scores(q, keys, bias, itself, rows, block)
-                    higher = torch.maximum(highest, scores.amax(dim=1, keepdim=True))
-                    shrink = (highest - higher).exp_()
-                    scores.sub_(higher).exp_()
-                    total.mul_(shrink).add_(scores.sum(dim=1, keepdim=True))
-                    if ctx.needs_input_grad[0]:
-                        weighted.mul_(shrink).addmm_(scores, keys[block])
-                    highest = higher
-                result[rows] = (highest + total.log()).squeeze(1)
-                means[rows] = weighted.div_(total.clamp_(min=torch.finfo(q.dtype).tiny))
+            for block in row_blocks(len(keys), len(q), q.device):
+                scores = _scores(q, keys, bias, itself, block)
+                higher = torch.maximum(highest, scores.amax(dim=1, keepdim=True))
+                shrink = (highest - higher).exp_()  # rescales the sums so far to the new maximum
+                scores.sub_(higher).exp_()
+                total.mul_(shrink).add_(scores.sum(dim=1, keepdim=True))
+                if ctx.needs_input_grad[0]:
+                    means.mul_(shrink).addmm_(scores, keys[block])
+                highest = higher
+        result = (highest + total.log()).squeeze(1)
+        means.div_(total.clamp_(min=torch.finfo(q.dtype).tiny))
         ctx.itself = itself
         ctx.save_for_backward(means, *([q, keys, bias, result] if ctx.needs_input_grad[1] else []))
         return result
@@ -96,33 +72,18 @@ class _LogSumExp(torch.autograd.Function):
         if not again:
             return of_q, None, None, None
         q, keys, bias, result = again
-        of_keys = torch.zeros_like(keys)
+        of_keys, pushed = torch.empty_like(keys), gradient[:, None] * q
         denominator = result.clamp(min=torch.finfo(q.dtype).min)[:, None]
         with torch.autocast(q.device.type, enabled=False):
-            for rows, columns in _tiles(len(q), len(keys), q.device):
-                pushed = gradient[rows, None] * q[rows]
-                for block in columns:
-                    softmax = _scores(q, keys, bias, ctx.itself, rows, block).sub_(denominator[rows]).exp_()
-                    of_keys[block].addmm_(softmax.T, pushed)
+            for block in row_blocks(len(keys), len(q), q.device):
+                softmax = _scores(q, keys, bias, ctx.itself, block).sub_(denominator).exp_()
+                torch.mm(softmax.T, pushed, out=of_keys[block])
         return of_q, of_keys, None, None
 
 
-def _tiles(anchors: int, keys: int, device: torch.device) -> Iterator[tuple[slice, list[slice]]]:
-    """Cut N x K into tiles: each block of anchors with all blocks of keys."""
-    high = max(min(anchors, _sizes(device).anchors), 1)
-    columns = row_blocks(keys, high, device)
-    for start in range(0, anchors, high):
-        yield slice(start, min(start + high, anchors)), columns
-
-
-def _scores(
-    q: Tensor, keys: Tensor, bias: Tensor | None, itself: bool, rows: slice, columns: slice
-) -> Tensor:
-    """Return one tile of scores, -inf where a key does not count."""
-    if bias is None:
-        scores = q[rows] @ keys[columns].T
-    else:
-        scores = torch.addmm(bias[columns], q[rows], keys[columns].T)
+def _scores(q: Tensor, keys: Tensor, bias: Tensor | None, itself: bool, block: slice) -> Tensor:
+    """Return the scores of all anchors with one block of keys, -inf where a key does not count."""
+    scores = q @ keys[block].T if bias is None else torch.addmm(bias[block], q, keys[block].T)
     if itself:
-        scores.diagonal(rows.start - columns.start).fill_(-torch.inf)
+        scores.diagonal(-block.start).fill_(-torch.inf)
     return scores

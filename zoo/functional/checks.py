@@ -1,6 +1,4 @@
-"""What equations require of their arguments, checked once, and the precision in which they are computed."""
-
-from __future__ import annotations
+"""What equations require of their arguments, and the precision in which they are computed."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +9,6 @@ from torch import Tensor
 from zoo.errors import ArgumentError, DataError
 
 Counts = Tensor | Sequence[int] | Sequence[float]
-"""Images of each class `[C]`: a tensor, or plain numbers."""
 
 _ROWS = 16384  # checked at a time: a mask of a whole bank of features would take gigabytes
 
@@ -27,35 +24,32 @@ def to_same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.to(highest) for x in tensors)
 
 
+def check_range(low: float, high: float = math.inf, **numbers: float | Tensor) -> None:
+    """Raise `ArgumentError` for a number that is not finite or not in `[low, high]`; tensors are not read."""
+    for name, value in numbers.items():
+        if not isinstance(value, Tensor) and not (low <= value <= high and math.isfinite(value)):
+            bounds = f"of {low:g} or more" if math.isinf(high) else f"from {low:g} to {high:g}"
+            raise ArgumentError(f"{name}: found {value}, expected a finite number {bounds}")
+
+
 def check_positive(**numbers: float | Tensor) -> None:
     """Raise `ArgumentError` for a number that is not finite and above 0.
 
     A tensor, such as a learned temperature, is not read: that would wait for the device.
     """
     for name, value in numbers.items():
-        if not isinstance(value, Tensor) and not (value > 0 and math.isfinite(value)):
+        if not isinstance(value, Tensor) and not 0 < value < math.inf:
             raise ArgumentError(f"{name}: found {value}, expected a finite number above 0")
-
-
-def check_range(low: float, high: float, **numbers: float) -> None:
-    """Raise `ArgumentError` for a number outside `[low, high]`."""
-    for name, value in numbers.items():
-        if not (low <= value <= high and math.isfinite(value)):
-            bounds = f"{low:g} or more" if math.isinf(high) else f"from {low:g} to {high:g}"
-            raise ArgumentError(f"{name}: found {value}, expected a number {bounds}")
 
 
 def check_counts(
     class_counts: Counts, num_classes: int | None = None, *, device: torch.device | None = None
 ) -> Tensor:
-    """Return images of each class `[C]` as a tensor, on `device` if one is given.
+    """Return `class_counts` `[C]` as a tensor on the device; each is 0 or more, finite, and not all are 0.
 
-    Values are checked where that waits for no device: of plain numbers and of tensors on the CPU.
-
-    Raises:
-        ArgumentError: unless there is one count for each class, none negative or infinite and not all 0.
+    Values are checked where that waits for no device.
     """
-    counts = class_counts if isinstance(class_counts, Tensor) else torch.as_tensor(class_counts)
+    counts = torch.as_tensor(class_counts)
     if counts.ndim != 1 or len(counts) != (num_classes or len(counts)) or not len(counts):
         expected = "one number for each class" if num_classes is None else f"[{num_classes}]"
         raise ArgumentError(f"class_counts: found shape {list(counts.shape)}, expected {expected}")
@@ -73,11 +67,10 @@ def check_classes(labels: Tensor, num_classes: int) -> None:
 
 
 def _fails(condition: Tensor) -> bool:
-    """Whether a condition `[]` on a CPU does not hold; another device is not waited for, and not asked."""
-    if condition.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
+    """Whether a condition `[]` on the CPU does not hold; other devices are not waited for."""
     try:
-        torch._assert_async(condition)  # does not hand the value to Python, as a step must not do
+        if condition.device.type == "cpu" and not torch.compiler.is_compiling():
+            torch._assert_async(condition)  # does not hand the value to Python, as a step must not do
     except RuntimeError:
         return True
     return False
@@ -85,17 +78,14 @@ def _fails(condition: Tensor) -> bool:
 
 def check_features(features: Tensor, what: str, *, dim: int | None = None) -> None:
     """Raise `DataError` unless `features` is a finite, non-empty floating `[N, D]` with `D == dim`."""
-    shape = tuple(features.shape)
-    if features.ndim != 2 or 0 in shape or not features.is_floating_point():
-        found = f"{str(features.dtype).removeprefix('torch.')} {shape}"
+    if features.ndim != 2 or 0 in features.shape or not features.is_floating_point():
+        found = f"{str(features.dtype).removeprefix('torch.')} {tuple(features.shape)}"
         raise DataError(f"{what}: found {found}, expected floating [N, D] with N, D >= 1")
     if dim is not None and features.shape[1] != dim:
         raise DataError(f"{what}: found {features.shape[1]} dimensions, expected {dim}")
-    bad = sum((~rows.isfinite().all(dim=1)).sum() for rows in torch.split(features, _ROWS))
+    bad = sum(int((~rows.isfinite().all(dim=1)).sum()) for rows in torch.split(features, _ROWS))
     if bad:
-        raise DataError(
-            f"{what}: {int(bad)} of {shape[0]} rows hold NaN or infinity; has the encoder diverged?"
-        )
+        raise DataError(f"{what}: {bad} of {len(features)} rows hold NaN or infinity; has training diverged?")
 
 
 def check_labels(labels: Tensor, what: str, *, count: int, num_classes: int) -> None:

@@ -1,9 +1,5 @@
 """Losses that contrast instances: no labels, or only whether two images are of one class."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,20 +13,9 @@ from zoo.functional.checks import check_positive, to_float32, to_same_precision
 def info_nce(
     q: Tensor, k: Tensor, queue: Tensor, *, tau: float | Tensor, valid: Tensor | None = None
 ) -> Tensor:
-    """InfoNCE against a queue of negatives.
+    """InfoNCE of queries `[N, D]` and keys `[N, D]` against a queue of negatives `[K, D]`; `[]`.
 
     L = -log exp(q.k/tau) / (exp(q.k/tau) + sum_z exp(q.z/tau)); the positive is in the denominator once.
-
-    Args:
-        q: queries `[N, D]`, unit rows.
-        k: their positive keys `[N, D]`.
-        queue: negative keys `[K, D]`.
-        tau: temperature.
-        valid: which queue rows are filled `[K]`, bool; all when None.
-
-    Returns:
-        The mean over the N anchors, `[]`.
-
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, equation 1.
     """
     check_positive(tau=tau)
@@ -41,74 +26,34 @@ def info_nce(
     return -F.logsigmoid((q * k).sum(dim=1) - negatives).mean()
 
 
-def nt_xent(a: Tensor, b: Tensor, *, tau: float | Tensor, others: Tensor | None = None) -> Tensor:
-    """InfoNCE with the batch's other images as negatives, SimCLR's form.
+def in_batch_info_nce(
+    q: Tensor, k: Tensor, *, tau: float | Tensor, both_views: bool = False, others: Tensor | None = None
+) -> Tensor:
+    """InfoNCE with the batch's other images as negatives, for two views `[N, D]`; `[]`.
 
-    L = -log exp(z_i.z_j/tau) / sum_{m != i} exp(z_i.z_m/tau) over all 2N anchors i, where z = a then b and
-    j is the other view of i's image.
+    L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau): MoCo v3's form (https://arxiv.org/abs/2104.02057,
+    algorithm 1) without its factor 2 tau. `others` `[M, D]` are the keys that other ranks have.
 
-    Args:
-        a: first views `[N, D]`, unit rows.
-        b: second views of the same images `[N, D]`.
-        tau: temperature.
-        others: further negatives of this step `[M, D]`, with gradient: the views that other ranks have.
-
-    Returns:
-        The mean over the 2N anchors, `[]`.
-
-    Source: Chen et al. 2020, https://arxiv.org/abs/2002.05709, equation 1.
-    """
-    check_positive(tau=tau)
-    z = torch.cat([to_float32(a), to_float32(b)])
-    scaled = z / tau
-    log_sum = _with_others(log_sum_exp(scaled, z, itself=True), scaled, others)
-    return (log_sum - (scaled * z.roll(len(a), dims=0)).sum(dim=1)).mean()
-
-
-def in_batch_info_nce(q: Tensor, k: Tensor, *, tau: float | Tensor, others: Tensor | None = None) -> Tensor:
-    """InfoNCE with the keys of the batch's other images as negatives, MoCo v3's form without its 2 tau.
-
-    L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau).
-
-    Args:
-        q: queries `[N, D]`.
-        k: their positive keys `[N, D]`.
-        tau: temperature.
-        others: further negatives of this step `[M, D]`: the keys that other ranks have.
-
-    Returns:
-        The mean over the N anchors, `[]`.
-
-    Source: Chen et al. 2021, https://arxiv.org/abs/2104.02057, algorithm 1.
+    With `both_views` SimCLR's NT-Xent (https://arxiv.org/abs/2002.05709, equation 1): over the 2N anchors
+    z = q then k, L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p the other view of i's image.
     """
     check_positive(tau=tau)
     q, k = to_same_precision(q, k)
+    keys = k
+    if both_views:
+        q = keys = torch.cat([q, k])
     q = q / tau
-    return (_with_others(log_sum_exp(q, k), q, others) - (q * k).sum(dim=1)).mean()
-
-
-def _with_others(log_sum: Tensor, q: Tensor, others: Tensor | None) -> Tensor:
-    """Add the scores of `others` `[M, D]`, if there are any, to the anchors' `log_sum` `[N]`."""
-    if others is None:
-        return log_sum
-    return torch.logaddexp(log_sum, log_sum_exp(*to_same_precision(q, others)))
+    log_sum = log_sum_exp(q, keys, itself=both_views)
+    if others is not None:
+        log_sum = torch.logaddexp(log_sum, log_sum_exp(*to_same_precision(q, others)))
+    positives = keys.roll(len(k), dims=0) if both_views else k
+    return (log_sum - (q * positives).sum(dim=1)).mean()
 
 
 def simple_contrastive(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, valid: Tensor | None = None
 ) -> Tensor:
-    """The simple loss -s_ii + weight * sum_j s_ij: every negative is pushed alike.
-
-    Args:
-        q: queries `[N, D]`.
-        k: positive keys `[N, D]`.
-        queue: negatives `[K, D]`.
-        weight: lambda, the weight of each negative.
-        valid: which queue rows are filled `[K]`.
-
-    Returns:
-        The mean over the N anchors, `[]`.
-
+    """The simple loss -s_ii + weight * sum_j s_ij: every negative is pushed alike; shapes as `info_nce`.
     Source: Wang and Liu 2021, https://arxiv.org/abs/2012.09740, section 3.
     """
     q, k, queue = to_same_precision(q, k, queue)
@@ -120,34 +65,23 @@ def simple_contrastive(
 def hard_contrastive(
     q: Tensor, k: Tensor, queue: Tensor, *, tau: float | Tensor, keep: float, valid: Tensor | None = None
 ) -> Tensor:
-    """InfoNCE over only the hardest fraction `keep` of each anchor's negatives.
+    """InfoNCE over only the hardest fraction `keep` (0 to 1) of each anchor's negatives.
 
     A negative counts when its score is not below the (1 - keep) quantile of its anchor's scores.
-    Arguments and result as `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
+    Other arguments as `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
     check_positive(tau=tau)
-
-    def loss(positive: Tensor, negative: Tensor, hardest: Tensor) -> Tensor:
-        # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
-        negative = (negative / tau).masked_fill(~hardest, -torch.inf)
-        positive = positive / tau
-        return torch.cat([positive[:, None], negative], dim=1).logsumexp(dim=1) - positive
-
-    return _over_hardest(q, k, queue, valid, keep, loss)
+    return _over_hardest(q, k, queue, valid, keep, tau=tau)
 
 
 def hard_simple(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, keep: float, valid: Tensor | None = None
 ) -> Tensor:
-    """The simple loss over only the hardest fraction `keep` of each anchor's negatives.
+    """The simple loss over only the hardest fraction `keep` (0 to 1) of each anchor's negatives.
 
-    Arguments and result as `simple_contrastive`. Source: https://arxiv.org/abs/2012.09740, section 3.
+    Other arguments as `simple_contrastive`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
-
-    def loss(positive: Tensor, negative: Tensor, hardest: Tensor) -> Tensor:
-        return weight * torch.where(hardest, negative, 0).sum(dim=1) - positive
-
-    return _over_hardest(q, k, queue, valid, keep, loss)
+    return _over_hardest(q, k, queue, valid, keep, weight=weight)
 
 
 def _over_hardest(
@@ -156,21 +90,35 @@ def _over_hardest(
     queue: Tensor,
     valid: Tensor | None,
     keep: float,
-    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+    *,
+    tau: float | Tensor = 1.0,
+    weight: float | None = None,
 ) -> Tensor:
-    """Mean of `loss(positive [n], negative [n, K], mask of the hardest [n, K])` over the anchors.
+    """Return InfoNCE over the hardest negatives, or the simple loss where a weight is given.
 
-    Every anchor needs its own K scores, so anchors go in blocks, whose scores backward computes again.
+    Every anchor needs its own K scores: they go in blocks, whose scores backward computes again.
     """
     if not 0 < keep <= 1:
         raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
     q, k, queue = to_same_precision(q, k, queue)
-    usable = torch.ones(len(queue), dtype=torch.bool, device=queue.device) if valid is None else valid
+    usable = torch.ones_like(queue[:, 0], dtype=torch.bool) if valid is None else valid
 
     def of_block(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
             negative = q @ queue.T
-        return loss((q * k).sum(dim=1), negative, _hardest(negative, usable, keep))
+        scores = negative.detach().masked_fill(~usable, torch.nan)
+        # torch.quantile refuses more than 16M elements. Between two scores the quantile's exact value does
+        # not matter: the upper of them is the least that reaches it
+        ordered = scores.sort(dim=1).values  # NaN sorts last
+        position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
+        hardest = usable & (scores >= ordered.gather(1, position.expand(len(scores), min(1, len(queue)))))
+        positive = (q * k).sum(dim=1)
+        if weight is not None:
+            return weight * torch.where(hardest, negative, 0).sum(dim=1) - positive
+        # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
+        negative = (negative / tau).masked_fill(~hardest, -torch.inf)
+        positive = positive / tau
+        return torch.cat([positive[:, None], negative], dim=1).logsumexp(dim=1) - positive
 
     # a few rows at least even of the longest queue: sorting takes longer than the cache would save
     losses = [
@@ -180,18 +128,6 @@ def _over_hardest(
     return torch.cat(losses).mean()
 
 
-def _hardest(negative: Tensor, usable: Tensor, keep: float) -> Tensor:
-    """Mask `[N, K]` of the usable negatives above each anchor's (1 - keep) quantile of scores."""
-    if keep == 1 or negative.shape[1] == 0:
-        return usable.expand_as(negative)
-    scores = negative.detach().masked_fill(~usable, torch.nan)
-    # torch.quantile refuses more than 16M elements. Between two scores the quantile's exact value does not
-    # matter: the upper of them is the least that reaches it
-    ordered = scores.sort(dim=1).values  # NaN sorts last
-    position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
-    return usable & (scores >= ordered.gather(1, position.expand(len(scores), 1)))
-
-
 def margin_contrastive(
     a: Tensor, b: Tensor, same: Tensor, *, margin: float, squared_margin: bool = False
 ) -> Tensor:
@@ -199,16 +135,8 @@ def margin_contrastive(
 
     L = (1 - y) d^2 / 2 + y max(0, margin - d)^2 / 2 with y = 0 for the same class and d = |a - b|.
 
-    Args:
-        a: first of each pair `[N, D]`.
-        b: second of each pair `[N, D]`.
-        same: whether the pair is of one class `[N]`, bool or 0 and 1. (The paper's y is the opposite.)
-        margin: distance (or squared distance) beyond which other pairs are left alone.
-        squared_margin: repel with max(0, margin - d^2) / 2 instead, on the squared distance.
-
-    Returns:
-        The mean over the N pairs, `[]`.
-
+    `a` and `b` are the rows of each pair `[N, D]`; `same` `[N]` says whether they are of one class, bool or 0
+    and 1 (the paper's y is the opposite). `squared_margin`: repel with max(0, margin - d^2) / 2 instead.
     Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
     check_positive(margin=margin)

@@ -1,8 +1,5 @@
 """Weighted k-nearest-neighbour classification of frozen features."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,17 +9,11 @@ from torch import Tensor
 from zoo.errors import ZooError
 from zoo.functional.checks import check_features, check_labels
 
-_QUERIES = 16384  # that share one pass over the bank; their neighbours so far are all in memory
 _LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
 
 
 class KnnPrediction(NamedTuple):
-    """Predicted classes and the settings that gave them.
-
-    Attributes:
-        predictions: `[N]`, int64, on the CPU.
-        settings: `k` as used, at most the rows of the bank, and `tau`: plain numbers for `metrics.json`.
-    """
+    """Predicted classes `[N]`, int64, on the CPU; and `k` and `tau` as used, for `metrics.json`."""
 
     predictions: Tensor
     settings: dict[str, Any]
@@ -40,23 +31,15 @@ def knn_predict(
 ) -> KnnPrediction:
     """Classify by the votes `exp(s / tau)` of the `k` training features of highest cosine similarity s.
 
-    The protocol of InstDisc (Wu et al. 2018, section 3.4: k = 200, tau = 0.07). Exact. Memory beside the
-    features: one `chunk x chunk` block of similarities and one chunk of normalised features at a time, and
-    the k neighbours of 16,384 queries; no copy of the bank, which may be mapped from a file. Neighbours of
-    equal similarity are taken in the order of the bank, classes of equal votes in the order of their index.
-
-    Args:
-        train_features: the bank `[M, D]`; normalised here, a chunk at a time.
-        train_labels: `[M]`, integer.
-        test_features: the queries `[N, D]`; normalised here, computed on the bank's device.
-        k: neighbours that vote; all M of them when M < k, as `settings["k"]` then says.
-        tau: temperature of the votes.
-        num_classes: C.
-        chunk: rows of queries and of the bank that meet at a time.
+    Exact, and the same on any device: neighbours of equal similarity are taken in the order of the bank,
+    classes of equal votes in that of their index. Features `[M, D]` and `[N, D]` are normalised here. The
+    bank, which may be mapped from a file, is not copied: one `chunk x chunk` block of similarities exists at
+    a time. All M neighbours vote when M < k.
 
     Raises:
         DataError: for features that are not finite, of unequal dimension, or labels outside `[0, C)`.
         ZooError: for `k`, `tau` or `chunk` that is not positive.
+    Source: InstDisc, Wu et al. 2018, section 3.4, with k = 200 and tau = 0.07.
     """
     for name, value in (("k", k), ("tau", tau), ("chunk", chunk)):
         if not value > 0:
@@ -64,31 +47,28 @@ def knn_predict(
     check_features(train_features, "kNN training features")
     check_features(test_features, "kNN test features", dim=train_features.shape[1])
     check_labels(train_labels, "kNN training labels", count=len(train_features), num_classes=num_classes)
-    used = min(k, len(train_features))
-    labels = train_labels.cpu()
-    predictions = [
-        _vote(*part, labels, tau, num_classes)
-        for queries in torch.split(test_features, max(chunk, _QUERIES))
-        for part in _nearest(queries, train_features, used, chunk)
-    ]
+    used, labels = min(k, len(train_features)), train_labels.cpu()
+    predictions = []
+    for queries in torch.split(test_features, chunk):
+        similarity, index = _nearest(queries, train_features, used, chunk)
+        # relative to the nearest neighbour, so that a small tau cannot overflow; the argmax is the same
+        weights = ((similarity - similarity[:, :1]).double() / tau).exp()
+        votes = torch.zeros(len(weights), num_classes, dtype=torch.float64)
+        # on the CPU scatter_add_ always adds in the same order
+        predictions.append(votes.scatter_add_(1, labels[index], weights).argmax(dim=1))
     return KnnPrediction(torch.cat(predictions), {"k": used, "tau": tau})
 
 
-def _nearest(queries: Tensor, bank: Tensor, k: int, chunk: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield similarities and bank indices `[B, k]` of the k nearest, best first, `chunk` queries at a time.
-
-    On the CPU. The bank is read once, and normalised part by part: a normalised copy of a million features
-    would take as much memory as they do.
-    """
-    parts = torch.split(F.normalize(queries.to(bank.device, torch.float32), dim=1), chunk)
-    best = [torch.empty(len(part), 0, dtype=torch.int64, device=bank.device) for part in parts]
+def _nearest(queries: Tensor, bank: Tensor, k: int, chunk: int) -> tuple[Tensor, Tensor]:
+    """Return similarities and bank indices `[B, k]` of the k nearest, best first, on the CPU."""
+    queries = F.normalize(queries.to(bank.device, torch.float32), dim=1)
+    best = torch.empty(len(queries), 0, dtype=torch.int64, device=bank.device)
     for start in range(0, len(bank), chunk):
         block = F.normalize(bank[start : start + chunk].float(), dim=1)
-        for i, part in enumerate(parts):
-            keys = torch.cat([best[i], _ranking_keys(part @ block.T, start)], dim=1)
-            best[i] = keys.topk(min(k, keys.shape[1]), dim=1).values
-    for found in (part.cpu() for part in best):
-        yield _flip_negative((found >> 32).to(torch.int32)).view(torch.float32), _LOW - (found & _LOW)
+        keys = torch.cat([best, _ranking_keys(queries @ block.T, start)], dim=1)
+        best = keys.topk(min(k, keys.shape[1]), dim=1).values
+    best = best.cpu()
+    return _flip_negative((best >> 32).to(torch.int32)).view(torch.float32), _LOW - (best & _LOW)
 
 
 def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
@@ -105,11 +85,3 @@ def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
 def _flip_negative(bits: Tensor) -> Tensor:
     """Map the bits of float32 to int32 of the same order, and back: it is its own inverse."""
     return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-
-
-def _vote(similarity: Tensor, index: Tensor, labels: Tensor, tau: float, num_classes: int) -> Tensor:
-    # Relative to the nearest neighbour, so that a small tau cannot overflow; the argmax is the same.
-    # On the CPU, where scatter_add_ always adds in the same order.
-    weights = ((similarity - similarity[:, :1]).double() / tau).exp()
-    votes = torch.zeros(len(weights), num_classes, dtype=torch.float64)
-    return votes.scatter_add_(1, labels[index], weights).argmax(dim=1)

@@ -1,12 +1,5 @@
-"""Losses, weights and classifiers for classes of unequal size.
+"""Losses, weights and classifiers for classes of unequal size, of which some may have no image at all."""
 
-Class counts `[C]` may hold zeros: classes that a data set names and has no image of. No equation turns one
-into inf or nan; what each does with it is said there.
-"""
-
-from __future__ import annotations
-
-import math
 from typing import Literal
 
 import torch
@@ -19,17 +12,12 @@ from zoo.functional.checks import Counts, check_classes, check_counts, check_pos
 LOWEST_LOGIT = -6e4
 """The logit of a class that is never to be predicted: below what any classifier gives, and finite in fp16."""
 
-MANY_ABOVE = 100
+MANY_ABOVE, FEW_BELOW = 100, 20
 """Training images of a class: Liu et al. 2019 (OLTR), https://arxiv.org/abs/1904.05160, as all since."""
-FEW_BELOW = 20
 
 
 def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
-    """Return which classes have many (> 100), medium (20 to 100) and few (< 20) training images, `[C]` bool.
-
-    Args:
-        class_counts: training images of each class `[C]`; any number, zero for all of them too.
-    """
+    """Return which classes have many (> 100), medium (20 to 100), few (< 20) training images `[C]`, bool."""
     many, few = class_counts > MANY_ABOVE, class_counts < FEW_BELOW
     return {"many": many, "medium": ~many & ~few, "few": few}
 
@@ -37,8 +25,7 @@ def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
 def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Log class frequencies `[C]` of training counts `[C]`, in `dtype`; a class without images gets log 1e-9.
 
-    The 1e-9 is that of PaCo's code, which adds it to every frequency: an absent class must not put -inf into
-    a softmax. Of the others the frequency is exact here.
+    The 1e-9 is that of PaCo's code: an absent class must not put -inf into a softmax.
     """
     counts = check_counts(class_counts)
     share = counts.to(dtype) / counts.sum()
@@ -46,28 +33,13 @@ def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Te
 
 
 def logit_adjusted(
-    logits: Tensor,
-    labels: Tensor,
-    class_counts: Counts,
-    *,
-    tau: float = 1.0,
-    label_smoothing: float = 0.0,
+    logits: Tensor, labels: Tensor, class_counts: Counts, *, tau: float = 1.0, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Cross-entropy of `logits + tau log prior`; with tau = 1 it is `balanced_softmax`.
+    """Cross-entropy of `logits + tau log prior`: tau 1 is `balanced_softmax`, 0 plain cross-entropy.
 
-    Args:
-        logits: class scores `[N, C]`.
-        labels: classes `[N]`, or distributions over them `[N, C]`.
-        class_counts: training images of each class `[C]`; one without any counts as `log_prior` says.
-        tau: scale of the adjustment; 0 is plain cross-entropy.
-        label_smoothing: torch's: this share of the target is spread over all C classes.
-
-    Returns:
-        The mean over the N samples, `[]`.
-
-    Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
+    Arguments as `balanced_softmax`. Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
-    check_range(0, math.inf, tau=tau)
+    check_range(0, tau=tau)
     logits = to_float32(logits)
     counts = check_counts(class_counts, logits.shape[1], device=logits.device)
     check_classes(labels, len(counts))
@@ -80,18 +52,8 @@ def balanced_softmax(
 ) -> Tensor:
     """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
 
-    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)), where t_i has a 1 at the label, or is the
-    distribution over classes of an image mixed from several.
-
-    Args:
-        logits: class scores z `[N, C]`.
-        labels: classes `[N]`, or distributions over classes t `[N, C]`.
-        class_counts: training images of each class `[C]`.
-        label_smoothing: torch's: this share of the target is spread over all C classes.
-
-    Returns:
-        The mean over the N samples, `[]`.
-
+    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)) of logits z `[N, C]` and counts n `[C]`;
+    `labels` are classes `[N]`, whose t_i has a 1 at the label, or distributions over classes t `[N, C]`.
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
     return logit_adjusted(logits, labels, class_counts, label_smoothing=label_smoothing)
@@ -100,13 +62,8 @@ def balanced_softmax(
 def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
     """Return `logits - tau log prior`: a classifier of long-tailed data, applied to balanced ones.
 
-    Args:
-        logits: class scores `[..., C]`, or a linear classifier's bias `[C]`.
-        class_counts: training images of each class `[C]`. One without any would gain most: see
-            `mask_classes`.
-        tau: scale of the adjustment; negative to put the prior in.
-
-    Source: https://arxiv.org/abs/2007.07314, equation 9.
+    `logits` are class scores `[..., C]`, or a linear classifier's bias `[C]`. A class without images would
+    gain most: see `mask_classes`. Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
     logits = to_float32(logits)
     counts = check_counts(class_counts, logits.shape[-1], device=logits.device)
@@ -124,23 +81,12 @@ def ldam(
 ) -> Tensor:
     """Cross-entropy of `scale (cosines - margin of the own class)`: rarer classes have to win by more.
 
-    The margin of a class of n images is proportional to n^(-1/4). A class without images has none.
-
-    Args:
-        cosines: between unit features and unit class weights `[N, C]`.
-        labels: classes `[N]`.
-        class_counts: training images of each class `[C]`.
-        max_margin: of the rarest class.
-        scale: s; without it cosines could not tell one class from the others in a softmax.
-        weight: of each class `[C]`, e.g. `class_balanced_weights`; None: all alike.
-
-    Returns:
-        The mean over the N samples, weighted as torch's own cross-entropy does, `[]`.
-
-    Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3, with the scale of
-    https://github.com/kaidic/LDAM-DRW (losses.py).
+    The margin of a class of n images is proportional to n^(-1/4), `max_margin` for the rarest class. A class
+    without images has none. `cosines` are between unit features and unit class weights `[N, C]`; `weight`, of
+    each class `[C]`, enters as torch's own cross-entropy has it.
+    Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3; the scale: kaidic/LDAM-DRW.
     """
-    check_range(0, math.inf, max_margin=max_margin)
+    check_range(0, max_margin=max_margin)
     check_positive(scale=scale)
     cosines = to_float32(cosines)
     counts = check_counts(class_counts, cosines.shape[1], device=cosines.device)
@@ -155,15 +101,9 @@ def ldam(
 def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
     """Return a weight for each class `[C]`, the inverse of its effective number of images.
 
-    The effective number of n images is (1 - beta^n) / (1 - beta): 1 for beta = 0, n as beta comes near 1. A
-    class without images has weight 0, and the weights of the others sum to their number.
-
-    Args:
-        class_counts: training images of each class `[C]`.
-        beta: in [0, 1).
-
-    Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1 and section 4; normalised as
-    https://github.com/kaidic/LDAM-DRW (cifar_train.py) does.
+    That of n images is (1 - beta^n) / (1 - beta). A class without images has weight 0, and the weights of the
+    others sum to their number.
+    Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1; normalised as kaidic/LDAM-DRW.
     """
     if not 0 <= beta < 1:
         raise ArgumentError(f"beta: found {beta}, expected a number from 0 to below 1")
@@ -175,12 +115,9 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
 
 
 def tau_normalize(weight: Tensor, *, tau: float = 1.0) -> Tensor:
-    """Divide each class's weight `[C, D]` by its norm to the power of tau; 0 leaves them, 1 makes them unit.
+    """Divide each class's weight `[C, D]` by its norm to the power of tau; a weight of zero stays.
 
-    The classifier goes without a bias. A weight of zero stays.
-
-    Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, tau-normalised classifier;
-    https://github.com/facebookresearch/classifier-balancing (tau_norm.py).
+    The classifier goes without a bias. Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217.
     """
     norm = weight.norm(dim=1, keepdim=True)
     return weight / torch.where(norm > 0, norm, 1) ** tau
@@ -197,20 +134,11 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 def nearest_center(
     centers: Tensor, bias: Tensor, similarity: Literal["logit", "cosine", "euclidean"]
 ) -> tuple[Tensor, Tensor]:
-    """Return the linear classifier whose largest logit is that of the nearest center.
+    """Return the linear classifier, `[C, D]` and `[C]`, whose largest logit is that of the nearest center.
 
     `cosine`: c / |c|, no bias; the features' own norm changes no order. `euclidean`: -|x - c|^2 / 2 without
-    the part that all classes share, hence c with the bias -|c|^2 / 2. `logit`: as it stands.
-
-    Args:
-        centers: `[C, D]`.
-        bias: of the centers `[C]`, for `logit`.
-        similarity: what nearest means.
-
-    Returns:
-        Weight `[C, D]` and bias `[C]`.
-
-    Source: https://arxiv.org/abs/1910.09217, nearest class mean; with either similarity.
+    the part that all classes share, hence c with the bias -|c|^2 / 2. `logit`: centers and bias as they are.
+    Source: https://arxiv.org/abs/1910.09217, nearest class mean.
     """
     if similarity == "logit":
         return centers, bias
@@ -220,8 +148,5 @@ def nearest_center(
 
 
 def mask_classes(weight: Tensor, bias: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the linear classifier `weight` `[C, D]`, `bias` `[C]` that never predicts the `absent` `[C]`.
-
-    Their logit is `LOWEST_LOGIT` whatever the features are, and their probability 0.
-    """
+    """Return the linear classifier `[C, D]`, `[C]` that never predicts the `absent` `[C]`: `LOWEST_LOGIT`."""
     return weight.masked_fill(absent[:, None], 0), bias.masked_fill(absent, LOWEST_LOGIT)

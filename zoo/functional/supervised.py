@@ -1,7 +1,5 @@
 """Losses that contrast by label, with and without class centers; partial labels; distillation."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
@@ -13,6 +11,8 @@ from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp
 from zoo.functional.checks import check_classes, check_positive, check_range, to_float32, to_same_precision
 
+Others = tuple[Tensor, Tensor] | None
+
 
 def _contrast(
     q: Tensor,
@@ -21,46 +21,34 @@ def _contrast(
     queue: Tensor,
     queue_labels: Tensor,
     tau: float | Tensor,
-    others: tuple[Tensor, Tensor] | None,
+    others: Others,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over what each anchor is contrasted with; nothing of size N x K is held.
 
-    A(i) is both views of the batch, the others and the filled queue, without the anchor itself; P(i) are
-    those in A(i) of the anchor's label, none for an anchor without one.
-
-    Returns `[N]` each:
-        `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
+    A(i) and P(i) as in `sup_con`, with P(i) empty for an anchor without a label. Returns `[N]` each:
+    `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
     """
-    q, k, queue, *apart = to_same_precision(q, k, queue, *([] if others is None else others[:1]))
+    more = [] if others is None else [others]
+    q, k, queue, *theirs = to_same_precision(q, k, queue, *(rows for rows, _ in more))
     scaled = q / tau
-    parts = [
-        log_sum_exp(scaled, q, itself=True),
-        log_sum_exp(scaled, k),
-        log_sum_exp(scaled, queue, usable=queue_labels >= 0),
-    ]
-    if others is not None:  # apart from the queue, whose gradients need not be computed
-        parts.append(log_sum_exp(scaled, apart[0]))
-    log_sum = torch.stack(parts).logsumexp(dim=0)
+    # one part of A(i) after the other: the queue's gradients need not be computed
+    sums = [log_sum_exp(scaled, q, itself=True), log_sum_exp(scaled, k)]
+    sums += [log_sum_exp(scaled, queue, usable=queue_labels >= 0)]
+    sums += [log_sum_exp(scaled, rows) for rows in theirs]
 
     # The scores with a class add up to the score of its members' sum. A class is the place of its label in
     # the batch's sorted ones, so memory does not depend on how many classes there are; N is for all others.
     ordered = labels.sort().values
-    labelled = labels >= 0
-    place = torch.where(labelled, torch.searchsorted(ordered, labels.contiguous()), len(ordered))
-    everyone = [(place, q), (place, k), (_place_among(ordered, queue_labels), queue)]
-    if others is not None:
-        everyone.append((_place_among(ordered, others[1]), apart[0]))
-    sums, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
-    for where, members in everyone:
-        sums = sums.index_add(0, where, members)
-        counts.index_add_(0, where, torch.ones_like(where, dtype=counts.dtype))
-    return log_sum, (scaled * (sums[place] - q)).sum(dim=1), torch.where(labelled, counts[place] - 1, 0)
-
-
-def _place_among(ordered: Tensor, labels: Tensor) -> Tensor:
-    """Place of each label among the `ordered` `[N]`; N for one that is not there, and for -1."""
-    place = torch.searchsorted(ordered, labels.contiguous()).clamp(max=len(ordered) - 1)
-    return torch.where((ordered[place] == labels) & (labels >= 0), place, len(ordered))
+    of_class, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
+    all_classes = (labels, labels, queue_labels, *(classes for _, classes in more))
+    for rows, classes in zip((q, k, queue, *theirs), all_classes, strict=True):
+        place = torch.searchsorted(ordered, classes.contiguous()).clamp(max=len(ordered) - 1)
+        place = torch.where((ordered[place] == classes) & (classes >= 0), place, len(ordered))
+        of_class = of_class.index_add(0, place, rows)
+        counts.index_add_(0, place, torch.ones_like(place, dtype=counts.dtype))
+    own = torch.where(labels >= 0, torch.searchsorted(ordered, labels.contiguous()), len(ordered))
+    positives = (scaled * (of_class[own] - q)).sum(dim=1)
+    return torch.stack(sums).logsumexp(dim=0), positives, torch.where(labels >= 0, counts[own] - 1, 0)
 
 
 def sup_con(
@@ -71,27 +59,16 @@ def sup_con(
     queue_labels: Tensor,
     *,
     tau: float | Tensor,
-    others: tuple[Tensor, Tensor] | None = None,
+    others: Others = None,
 ) -> Tensor:
     """Supervised contrastive loss with MoCo's queue; the mean over positives outside the logarithm.
 
     L_i = -1/|P(i)| sum_{p in P(i)} log exp(q_i.z_p/tau) / sum_{a in A(i)} exp(q_i.z_a/tau), where A(i) is
     both views of the batch and the queue without the anchor itself, P(i) those of the anchor's class.
 
-    Args:
-        q: anchors `[N, D]`; they are contrasts for each other too, with gradient.
-        k: the second view's keys `[N, D]`.
-        labels: classes `[N]`; -1 where unknown. Both views of such an image are contrasts and nobody's
-            positives, each other's neither.
-        queue: earlier keys `[K, D]`.
-        queue_labels: their classes `[K]`; -1 marks an empty slot, or an unlabelled key: left out altogether.
-        tau: temperature.
-        others: further contrasts of this step `[M, D]`, with gradient, and their classes `[M]`: the rows of
-            both views that other ranks have of the batch.
-
-    Returns:
-        The mean over the labelled anchors, `[]`; 0 where there are none.
-
+    Rows of `q` `[N, D]` are contrasts for each other too, with gradient. Both views of an image with the
+    label -1, unknown, are contrasts and nobody's positives, each other's neither. The loss is the mean over
+    the labelled anchors `[]`; 0 where there are none.
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, equation 2.
     """
     check_positive(tau=tau)
@@ -118,44 +95,27 @@ def paco(
     center_tau: float = 1.0,
     reduction: Literal["mean", "sum"] = "mean",
     label_smoothing: float = 0.0,
-    others: tuple[Tensor, Tensor] | None = None,
+    others: Others = None,
 ) -> Tensor:
     """Parametric contrastive loss: SupCon whose softmax also holds one learnable center per class.
 
     L_i = -sum_{z in P(i) + {c_y}} w(z) log psi(z) / (sum_{c in C} psi(c) + gamma sum_{a in A(i)} psi(a)),
     psi(sample) = exp(q_i.z/tau), psi(center c) = exp((center_logits[i, c] + log_prior[c]) / center_tau),
-    w = alpha for samples and beta for the own center.
+    w = alpha for samples and beta for the own center; A(i) and P(i) as in `sup_con`. No label is negative.
 
-    Args:
-        q: anchors `[N, D]`, unit rows.
-        k: the second view's keys `[N, D]`.
-        labels: classes `[N]`, none negative.
-        queue: earlier keys `[K, D]`.
-        queue_labels: their classes `[K]`; -1 marks an empty slot.
-        center_logits: `c . F(x)` before the prior `[N, C]`, not divided by tau.
-        log_prior: log class frequencies `[C]` (the rebalanced centers); zeros for plain centers.
-        alpha: weight of a sample among the positives.
-        tau: temperature of the samples' scores.
-        beta: weight of the own center among the positives.
-        gamma: weight of the samples in the denominator.
-        center_tau: temperature of the centers' logits.
-        reduction: over positives; "mean" divides by the weights' sum beta + alpha |P(i)| as the authors'
-            code does, "sum" is the paper's equation.
-        label_smoothing: share of beta that the own center gives to the C - 1 others, equally. (Not
-            torch's smoothing, which leaves the own class a part of that share.)
-        others: as in `sup_con`.
-
-    Returns:
-        The mean over the N anchors, `[]`.
-
-    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; the mean, beta, gamma,
-    center_tau and smoothing are those of
+    - `center_logits` `[N, C]`: `c . F(x)` before the prior, not divided by tau.
+    - `log_prior` `[C]`: log class frequencies (the rebalanced centers); zeros for plain centers.
+    - `reduction` over positives: "mean" divides by the weights' sum beta + alpha |P(i)| as the authors' code
+      does, "sum" is the paper's equation.
+    - `label_smoothing`: share of beta that the own center gives to the C - 1 others, equally. (Not torch's
+      smoothing, which leaves the own class a part of that share.)
+    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; more arguments are of
     https://github.com/dvlab-research/Parametric-Contrastive-Learning (GPaCo/LT/losses.py).
     """
     if reduction not in ("mean", "sum"):
         raise ArgumentError(f'reduction: found {reduction!r}, expected "mean" or "sum"')
     check_positive(tau=tau, center_tau=center_tau)
-    check_range(0, math.inf, alpha=alpha, beta=beta, gamma=gamma)
+    check_range(0, alpha=alpha, beta=beta, gamma=gamma)
     check_range(0, 1, label_smoothing=label_smoothing)
     check_classes(labels, center_logits.shape[1])
     samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
@@ -175,79 +135,46 @@ def paco(
 
 
 def balanced_contrast(
-    a: Tensor,
-    b: Tensor,
-    labels: Tensor,
-    prototypes: Tensor,
-    *,
-    tau: float | Tensor,
-    others: tuple[Tensor, Tensor] | None = None,
+    a: Tensor, b: Tensor, labels: Tensor, prototypes: Tensor, *, tau: float | Tensor, others: Others = None
 ) -> Tensor:
     """Supervised contrast in which every class counts once, however many of its images the batch has.
 
-    L_i = -mean_{p in A_y(i)} log exp(z_i.z_p/tau) / sum_{j in C} mean_{a in A_j(i)} exp(z_i.z_a/tau), where
-    A_j(i) is all of class j but the anchor itself: both views of its images, and its prototype
-    (class-complement: every class is in every batch). The denominator takes each class's mean instead of its
-    sum (class-averaging).
-
-    Args:
-        a: first views `[N, D]`, unit rows. Both views are anchors, and contrasts for each other.
-        b: second views of the same images `[N, D]`.
-        labels: classes `[N]`, none negative.
-        prototypes: one unit row for each class `[C, D]`.
-        tau: temperature.
-        others: as in `sup_con`.
-
-    Returns:
-        The mean over the 2N anchors, `[]`.
-
-    Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; that an anchor is left out of its own class's
-    mean is as in https://github.com/FlamieZhu/Balanced-Contrastive-Learning (loss/contrastive.py).
+    L_i = -mean_{p in A_y(i)} log exp(z_i.z_p/tau) / sum_{j in C} mean_{a in A_j(i)} exp(z_i.z_a/tau) over the
+    2N anchors z = a then b `[N, D]`, where A_j(i) is all of class j but the anchor itself: both views of its
+    images, and its row of `prototypes` `[C, D]` (class-complement: every class is in every batch). The
+    denominator takes each class's mean instead of its sum (class-averaging). No label `[N]` is negative.
+    Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; FlamieZhu/Balanced-Contrastive-Learning.
     """
     check_positive(tau=tau)
     check_classes(labels, len(prototypes))
-    a, b, prototypes, *apart = to_same_precision(a, b, prototypes, *([] if others is None else others[:1]))
-    own, theirs = labels.repeat(2), [] if others is None else [others[1]]
-    anchors = torch.cat([a, b])
-    contrasts = torch.cat([anchors, *apart, prototypes])
-    classes = torch.cat([own, *theirs, torch.arange(len(prototypes), device=labels.device)])
+    rows, theirs = others or (a[:0], labels[:0])
+    a, b, prototypes, rows = to_same_precision(a, b, prototypes, rows)
+    anchors, own = torch.cat([a, b]), labels.repeat(2)
+    contrasts = torch.cat([anchors, rows, prototypes])
+    classes = torch.cat([own, theirs, torch.arange(len(prototypes), device=labels.device)])
     sizes = anchors.new_zeros(len(prototypes)).index_add_(0, classes, torch.ones_like(classes, dtype=a.dtype))
     same = own[:, None] == classes
     # of its own class an anchor has one less; the other view and the prototype are always left
     log_sizes = (sizes[classes] - same.to(a.dtype)).clamp(min=1).log()
     with torch.autocast(a.device.type, enabled=False):
         scores = (anchors / tau) @ contrasts.T
-    itself = torch.zeros_like(same)
-    itself.diagonal().fill_(True)
+    itself = torch.zeros_like(same).fill_diagonal_(True)
     log_sum = (scores - log_sizes).masked_fill(itself, -torch.inf).logsumexp(dim=1)
     positives = (scores * (same & ~itself)).sum(dim=1) / (sizes[own] - 1)
     return (log_sum - positives).mean()
 
 
-def _one_hot(labels: Tensor, classes: int) -> Tensor:
-    """Labels as `[N, C]`, bool; torch's own waits for the device to check them."""
-    return labels[:, None] == torch.arange(classes, device=labels.device)
-
-
 def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: float) -> Tensor:
-    """Move each class's prototype toward the batch's rows of that class, one row after the other.
+    """Return the prototypes `[C, D]` moved toward the batch's rows `[N, D]` of their class, row after row.
 
     mu_c <- momentum mu_c + (1 - momentum) q_i for each row i of class c in turn, then mu_c <- mu_c / |mu_c|
     once at the end, as the authors' code does. A class that has no prototype yet (zeros) gets one from its
     first rows; one without rows stays.
-
-    Args:
-        prototypes: unit rows `[C, D]`, or zeros; not changed.
-        q: `[N, D]`, unit rows.
-        labels: the class that each row counts for `[N]`.
-        momentum: gamma.
-
-    Returns:
-        The moved prototypes `[C, D]`.
-
     Source: Wang et al. 2022 (PiCO), https://arxiv.org/abs/2201.08984, equation 6.
     """
-    member = _one_hot(labels, len(prototypes)).to(prototypes.dtype)
+    # not torch's one_hot, which waits for the device to check the labels
+    member = labels[:, None] == torch.arange(len(prototypes), device=labels.device)
+    member = member.to(prototypes.dtype)
     # row i is multiplied by momentum once for every later row of its class
     later = member.sum(dim=0) - member.cumsum(dim=0)
     weight = (1 - momentum) * momentum**later * member
@@ -257,55 +184,28 @@ def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: flo
     return F.normalize(moved, dim=1)
 
 
-def disambiguate(
-    targets: Tensor, prototype_scores: Tensor, candidates: Tensor, momentum: float | Tensor
-) -> Tensor:
-    """Move each image's label distribution toward the candidate whose prototype is nearest.
+def disambiguate(targets: Tensor, prototype_scores: Tensor, candidates: Tensor, momentum: float) -> Tensor:
+    """Return label distributions `[N, C]` moved toward the candidate whose prototype is nearest.
 
-    s <- momentum s + (1 - momentum) onehot(argmax_{c in Y} q.mu_c).
-
-    Args:
-        targets: s, distributions over classes `[N, C]`.
-        prototype_scores: q.mu_c `[N, C]`.
-        candidates: Y, which classes are possible `[N, C]`, bool, at least one a row.
-        momentum: phi.
-
-    Returns:
-        The moved distributions `[N, C]`.
-
+    s <- momentum s + (1 - momentum) onehot(argmax_{c in Y} q.mu_c), with the scores q.mu_c `[N, C]` and the
+    possible classes Y `[N, C]`, bool, at least one a row.
     Source: https://arxiv.org/abs/2201.08984, equation 4.
     """
-    nearest = prototype_scores.masked_fill(~candidates, -torch.inf).argmax(dim=1)
-    return momentum * targets + (1 - momentum) * _one_hot(nearest, targets.shape[1]).to(targets.dtype)
+    nearest = prototype_scores.masked_fill(~candidates, -torch.inf).argmax(dim=1, keepdim=True)
+    return (momentum * targets).scatter_add(1, nearest, torch.full_like(targets[:, :1], 1 - momentum))
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor, *, tau: float) -> Tensor:
     """Divergence of a student from the mean of its teachers: tau^2 KL(p || s).
 
-    s = softmax(z / tau) is the student's distribution over classes, p = mean_t softmax(v_t / tau) that of the
-    teachers. The gradient in z shrinks with 1 / tau^2, which the factor undoes: the loss keeps its weight
-    beside one of labels whatever tau is.
-
-    Args:
-        logits: the student's class scores z `[N, C]`.
-        teacher_logits: those of each of T teachers, v `[T, N, C]`.
-        tau: temperature.
-
-    Returns:
-        The mean over the N samples, `[]`; 0 where the student agrees with its teachers.
-
-    Raises:
-        ArgumentError: for other shapes, or a temperature of 0 or less.
-
-    Source: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, section 2; the mean of several
-    teachers is the arithmetic one of its section 1.
+    s = softmax(z / tau) for the student's logits z `[N, C]`, p = mean_t softmax(v_t / tau) for those of T
+    teachers v `[T, N, C]`. The factor undoes that the gradient in z shrinks with 1 / tau^2.
+    Source: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, sections 1 and 2.
     """
     check_positive(tau=tau)
     if teacher_logits.ndim != 3 or teacher_logits.shape[1:] != logits.shape or not len(teacher_logits):
-        raise ArgumentError(
-            f"teacher_logits: found {list(teacher_logits.shape)}, expected [T, N, C] with the student's "
-            f"[N, C] = {list(logits.shape)}"
-        )
+        found, expected = list(teacher_logits.shape), ["T", *logits.shape]
+        raise ArgumentError(f"teacher_logits: found {found}, expected [T, N, C] = {expected}, T >= 1")
     logits, teacher_logits = to_same_precision(logits, teacher_logits)
     log_p = (teacher_logits / tau).log_softmax(dim=2).logsumexp(dim=0) - math.log(len(teacher_logits))
     student = (logits / tau).log_softmax(dim=1)

@@ -3,8 +3,6 @@
 Source: Zhu et al. 2021, https://arxiv.org/abs/2108.02982. Also the moving average of momentum encoders.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -21,24 +19,10 @@ def sample_beta(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw from the symmetric Beta(alpha, alpha), alpha > 1/2, in closed form from two uniforms.
+    """Draw float32 from the symmetric Beta(alpha, alpha), alpha > 1/2, in closed form from two uniforms.
 
-    X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V), exact.
-
-    Args:
-        alpha: both parameters of the distribution, above 1/2.
-        shape: of the result.
-        device: of the result.
-        generator: source of the uniforms, on the same device.
-
-    Returns:
-        float32 samples in [0, 1].
-
-    Raises:
-        ArgumentError: if alpha is 1/2 or less, where the closed form does not hold.
-
-    Source: Ulrich 1984 (a polar method for Student's t), applied to the symmetric Beta as in Devroye 1996,
-    "Random variate generation in one line of code".
+    X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V), exact. The generator is on the same device.
+    Source: Ulrich 1984, as in Devroye 1996, "Random variate generation in one line of code".
     """
     if not alpha > 0.5:
         raise ArgumentError(f"alpha: found {alpha}, expected a number above 0.5")
@@ -55,51 +39,26 @@ def sample_beta(
 
 
 def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Push a positive pair apart: q^ = lam q + (1 - lam) k, k^ = lam k + (1 - lam) q, lam >= 1.
+    """Push a positive pair `[N, D]` apart: q^ = lam q + (1 - lam) k, k^ = lam k + (1 - lam) q, lam >= 1.
 
-    For unit rows and one lam per pair, q^.k^ = 2 lam (1 - lam) (1 - q.k) + q.k <= q.k: a harder positive.
-
-    Args:
-        q: queries `[N, D]`.
-        k: keys `[N, D]`.
-        lam: coefficient: a number, one for each pair `[N]`, or what broadcasts to `[N, D]`.
-
-    Returns:
-        The transformed pair, not renormalised.
-
+    For unit rows and one lam per pair, q^.k^ = 2 lam (1 - lam) (1 - q.k) + q.k <= q.k: a harder positive. lam
+    is a number, one for each pair `[N]`, or what broadcasts to `[N, D]`. Nothing is renormalised.
     Source: https://arxiv.org/abs/2108.02982, equations 3 to 5.
     """
-    if isinstance(lam, Tensor):
-        lam = _by_row(lam, len(q))
+    lam = _by_row(lam, len(q)) if isinstance(lam, Tensor) else lam
     return lam * q + (1 - lam) * k, lam * k + (1 - lam) * q
 
 
-def interpolate(
-    queue: Tensor,
-    lam: Tensor | float,
-    perm: Tensor,
-    *,
-    rows: slice = slice(None),
-    out: Tensor | None = None,
-) -> Tensor:
-    """Mix each negative with another: lam Z + (1 - lam) Z[perm].
+def interpolate(queue: Tensor, lam: Tensor | float, perm: Tensor) -> Tensor:
+    """Mix each negative `[K, D]` with another: lam Z + (1 - lam) Z[perm]; not renormalised.
 
-    Args:
-        queue: negatives `[K, D]`.
-        lam: coefficient in [0, 1]: a number, one for each row `[K]`, or what broadcasts to `[K, D]`; with
-            `rows`, likewise for these.
-        perm: a permutation of the rows `[K]`.
-        rows: which of the mixed negatives to make.
-        out: gets them, without gradient.
-
-    Returns:
-        The mixed negatives `[K, D]`, or these rows of them, not renormalised.
-
+    `lam` in [0, 1] is a number, one for each row `[K]`, or what broadcasts to `[K, D]`; `perm` `[K]` a
+    permutation of the rows.
     Source: https://arxiv.org/abs/2108.02982, equation 6.
     """
     lam = torch.as_tensor(lam, dtype=queue.dtype, device=queue.device)
-    others = torch.index_select(queue, 0, perm[rows], out=out)
-    return others.lerp_(queue[rows], _by_row(lam, len(others)))  # in place: one block of memory less
+    # in place: one queue of memory less
+    return torch.index_select(queue, 0, perm).lerp_(queue, _by_row(lam, len(queue)))
 
 
 def _by_row(lam: Tensor, rows: int) -> Tensor:
@@ -108,11 +67,7 @@ def _by_row(lam: Tensor, rows: int) -> Tensor:
 
 
 def permute_filled(valid: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    """Random permutation `[K]` of the filled slots of a queue among themselves; empty ones stay in place.
-
-    Filled slots lie at the front: of a permutation of all slots, the filled ones in their order go to the
-    front. No count is read back to the host.
-    """
+    """Random permutation `[K]` of a queue's filled slots, which are its first; empty ones stay in place."""
     order = torch.randperm(len(valid), device=valid.device, generator=generator)
     filled = valid[order]
     place = torch.where(filled, filled.cumsum(dim=0) - 1, len(valid))  # the place behind the end is cut off
@@ -129,25 +84,9 @@ def permute_within_classes(labels: Tensor, *, generator: torch.Generator | None 
 
 
 @torch.no_grad()
-def ema_update(
-    teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float | Tensor
-) -> None:
-    """Move the teacher toward the student, in place: t <- momentum t + (1 - momentum) s.
-
-    Args:
-        teacher_tensors: tensors to change.
-        student_tensors: tensors to follow, in the same order.
-        momentum: 1 keeps the teacher, 0 copies the student; a tensor `[]` is read on its device.
-
+def ema_update(teacher_tensors: Sequence[Tensor], student_tensors: Sequence[Tensor], momentum: float) -> None:
+    """Move the teacher's tensors toward the student's, in place: t <- momentum t + (1 - momentum) s.
     Source: https://arxiv.org/abs/1911.05722, equation 2.
     """
-    teacher, student = list(teacher_tensors), list(student_tensors)
-    if not teacher:
-        return
-    if not isinstance(momentum, Tensor):
-        torch._foreach_lerp_(teacher, student, 1 - momentum)
-        return
-    # _foreach_lerp_ takes a tensor of weights for each tensor only, and then goes one by one
-    steps = torch._foreach_sub(student, teacher)
-    torch._foreach_mul_(steps, (1 - momentum).to(steps[0].dtype))
-    torch._foreach_add_(teacher, steps)
+    if teacher_tensors:
+        torch._foreach_lerp_(list(teacher_tensors), list(student_tensors), 1 - momentum)

@@ -77,7 +77,7 @@ class MomentumEncoder(nn.Module):
         return self.module(x)  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def update(self, students: Sequence[nn.Module], momentum: float | Tensor) -> None:
+    def update(self, students: Sequence[nn.Module], momentum: float) -> None:
         """Move every parameter toward the students', in order; buffers are left alone.
 
         Args:

@@ -1,7 +1,5 @@
 """Training objectives: one file each, and one line here; those of other packages are registered."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from importlib.metadata import entry_points
@@ -18,6 +16,8 @@ from zoo.objectives.paco import GPaCo, PaCo
 from zoo.objectives.pico import PiCO
 from zoo.objectives.simclr import SimCLR
 from zoo.objectives.sup_con import SupCon
+
+__all__ = ["OBJECTIVES", "Batch", "Classify", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "bcl": BCL,
@@ -37,28 +37,18 @@ _ObjectiveT = TypeVar("_ObjectiveT", bound=Objective)
 
 
 def register_objective(objective: type[_ObjectiveT]) -> type[_ObjectiveT]:
-    """Let recipes name an objective of your own; also as a decorator of the class.
+    """Let recipes name an objective of your own, and return it: also a decorator of the class.
 
-    At any time before such a recipe is read, once in each process that reads it: a program of yours, then.
-    For the command `zoo`, a package that is installed names its objectives in its `pyproject.toml` instead,
-    `[project.entry-points."zoo.objectives"]` with `my_name = "my_package.my_module:MyObjective"`; they are
-    imported when a recipe has a name that is not known otherwise.
-
-    Args:
-        objective: a subclass of `Objective`; its `Config` has `name: Literal["my_name"]`, its `num_views`
-            says how many views of an image it takes. It replaces what was registered by that name before.
-
-    Returns:
-        The class itself.
+    Call it in each process before such a recipe is read. The command `zoo` finds an objective through an
+    installed package's `[project.entry-points."zoo.objectives"]`, `my_name = "my_package.module:Mine"`.
 
     Raises:
-        ZooError: for what is no objective, or one that is called as an objective of this package.
+        ZooError: for what is no objective, or one that has the name of an objective of this package.
     """
     name = _name_of(objective)
     if name in _SHIPPED and OBJECTIVES[name] is not objective:
-        raise ZooError(
-            f'objective {objective.__name__}: "{name}" is an objective of zoo, expected another name'
-        )
+        what = f"objective {objective.__name__}"
+        raise ZooError(f'{what}: "{name}" is an objective of zoo, expected another name')
     OBJECTIVES[name] = objective
     return objective
 
@@ -68,28 +58,19 @@ def _name_of(objective: Any) -> str:
     if not (inspect.isclass(objective) and issubclass(objective, Objective)):
         raise ZooError(f"objective: found {objective!r}, expected a subclass of zoo.objectives.Objective")
     schema, views = getattr(objective, "Config", None), getattr(objective, "num_views", None)
-    name = None
-    if inspect.isclass(schema) and issubclass(schema, ObjectiveConfig):
-        (name,) = get_args(schema.model_fields["name"].annotation) or (None,)
+    fields = schema.model_fields if inspect.isclass(schema) and issubclass(schema, ObjectiveConfig) else {}
+    (name,) = (get_args(fields["name"].annotation) if fields else ()) or (None,)
     if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}", name)):
-        raise ZooError(
-            f"objective {objective.__name__}: found Config = {schema!r} with the name {name!r}, expected a "
-            'subclass of ObjectiveConfig with name: Literal["mine"] (at most 96 letters, digits and _ . -)'
-        )
+        found = f"Config = {schema!r} with the name {name!r}"
+        expected = 'a subclass of ObjectiveConfig with name: Literal["letters, digits and _ . -"]'
+        raise ZooError(f"objective {objective.__name__}: found {found}, expected {expected}")
     if not isinstance(views, int) or views < 1:
         raise ZooError(f"objective {objective.__name__}: found num_views = {views!r}, expected 1 or more")
     return name
 
 
 def look_up(name: object) -> None:
-    """Register what an installed package offers as `name` in its entry points, if that is not known yet.
-
-    Importing it runs that package's code: that of a package which the user has installed. A recipe says a
-    name and nothing else, so no recipe or release can bring code along.
-
-    Raises:
-        ZooError: where several packages offer one, or it cannot be imported, or is no objective.
-    """
+    """Register the objective that an installed package offers as `name`, unless that is known already."""
     if not isinstance(name, str) or name in OBJECTIVES:
         return
     offered = {point.value: point for point in entry_points(group="zoo.objectives", name=name)}
@@ -103,16 +84,3 @@ def look_up(name: object) -> None:
         if _name_of(found) != name:
             raise ZooError(f'objective "{name}": {where} is called "{_name_of(found)}" in recipes')
         register_objective(found)
-
-
-__all__ = [
-    "OBJECTIVES",
-    "Batch",
-    "Classify",
-    "DataInfo",
-    "Objective",
-    "ObjectiveConfig",
-    "Output",
-    "look_up",
-    "register_objective",
-]

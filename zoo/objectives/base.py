@@ -1,7 +1,5 @@
 """What every training objective is: a module around the encoder that is to be released."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,34 +28,19 @@ class ObjectiveConfig(Config):
 
 
 class DataInfo(NamedTuple):
-    """What an objective may know about the training data before it sees any.
+    """What an objective may know about the training data before it sees any."""
 
-    Attributes:
-        class_counts: training images of each class after long-tailed selection `[C]`, int64.
-        candidates: for partial labels, the classes that are possible for each image `[N, C]`, bool.
-        teachers: classifiers of these classes that the recipe names, in its order.
-    """
-
-    class_counts: Tensor
-    candidates: Tensor | None = None
-    teachers: tuple[Teacher, ...] = ()
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return len(self.class_counts)
+    class_counts: Tensor  # training images of each class after long-tailed selection [C], int64
+    candidates: Tensor | None = None  # classes that are possible for each image [N, C], bool
+    teachers: tuple[Teacher, ...] = ()  # classifiers of these classes that the recipe names, in its order
 
 
 class Output(NamedTuple):
-    """What one forward pass gives.
+    """What one forward pass gives: the loss to minimise, and detached scalars to record.
 
-    Attributes:
-        loss: scalar to minimise `[]`.
-        metrics: detached scalars to record.
-        carry: what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
-            NamedTuple of such, so that the parts of a batch can be joined.
-        held: what else the step has at hand, detached, by name; `zoo.training.observe` says which names it
-            reads, and computes all other figures of the run's record from them.
+    `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
+    NamedTuple of such, so that the parts of a batch can be joined. Of `held`, other values of the step by
+    name, `zoo.training.observe` computes the run's figures.
     """
 
     loss: Tensor
@@ -67,36 +50,21 @@ class Output(NamedTuple):
 
 
 class Objective(nn.Module):
-    """A training objective.
+    """A training objective around the headless backbone `encoder`, which is what a training releases.
 
     One step of the loop is: `output = objective(batch)`; backward; optimizer step;
-    `objective.update(batch, output)`. `forward` reads queue and teacher and changes neither (BatchNorm's
-    running statistics, which every training forward moves, aside). All state is in buffers and parameters.
-
-    Args:
-        config: the recipe's section.
-        encoder: the headless backbone `[B, 3, H, W] -> [B, D_f]` that is released.
-        info: facts about the training data.
-
-    Attributes:
-        Config: schema of the recipe's section.
-        class_counts: training images of each class `[C]`, int64; no part of the state.
-        num_views: how many views a batch must have.
-        from_candidates: whether it learns from candidate sets (the recipe's `data.partial_labels`).
-        epoch: how far training is, in epochs with fraction; the loop sets it before each step. Not state: it
-            follows from the loop's step.
-        progress: the same as a share of the whole training, 0..1; schedules inside the objective read it.
-        mixes_images: whether an image is of several classes at once, so that its gradient is of none of them.
-        ranks: the processes that train together. A batch is this rank's rows, the loss their mean; contrasts
-            within the batch reach over all ranks. `update` gets the rows of all.
+    `objective.update(batch, output)`. `forward` reads queue and teacher and changes neither. All state is in
+    buffers and parameters. A batch is this rank's rows, the loss their mean; contrasts within the batch reach
+    over all `ranks`. `update` gets the rows of all.
     """
 
-    Config: ClassVar[type[ObjectiveConfig]]
-    num_views: ClassVar[int]
-    from_candidates: ClassVar[bool] = False
-    epoch: float = 0.0
-    progress: float = 0.0
-    mixes_images: bool = False
+    Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
+    num_views: ClassVar[int]  # of an image in a batch
+    from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
+    without_labels: ClassVar[bool] = False  # whether it learns where the label of every image is -1
+    epoch: float = 0.0  # how far training is, with fraction; the loop sets it before each step
+    progress: float = 0.0  # the same as a share of the whole training; schedules read it
+    mixes_images: bool = False  # whether an image's gradient is of no one class
     ranks: Ranks = ALONE
     class_counts: Tensor
 
@@ -109,7 +77,7 @@ class Objective(nn.Module):
     @classmethod
     def learns_without_labels(cls, config: Any) -> bool:
         """Whether it learns, as the recipe's section sets it, where the label of every image is -1."""
-        return False
+        return cls.without_labels
 
     def join(self, ranks: Ranks) -> None:
         """Train as one of several ranks: this objective and every part that has to know."""
@@ -132,31 +100,24 @@ class Objective(nn.Module):
         return {f"encoder.{name}" for name in exempt} | {f"{name}.position" for name in temperatures}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], tuple[float]] | None:
-        """Return timm's way to tell a parameter's layer by its name, for layer-wise learning rates.
+        """Return a parameter's layer by its name, for timm's layer-wise learning rates; None without layers.
 
-        The encoder's layers are those of its own `group_matcher`, numbered as in the same model with a
-        classifier; everything else of the objective, and what timm counts to the classifier's layer (a norm
-        just before it, say), is one layer above them. None: the encoder's architecture has no layers.
+        The encoder's are those of its own `group_matcher`, numbered as in the same model with a classifier;
+        whatever else the objective has is in the classifier's, one layer above them.
         """
         own = getattr(self.encoder, "group_matcher", None)
         if own is None:
             return None
-        named = [*self.encoder.named_parameters(), (f"{_classifier(self.encoder)}.weight", None)]
+        classifier = getattr(self.encoder, "pretrained_cfg", {}).get("classifier") or "head"
+        name = classifier if isinstance(classifier, str) else classifier[0]
+        named = [*self.encoder.named_parameters(), (f"{name}.weight", None)]
         layers = group_with_matcher(iter(named), own(coarse=coarse), reverse=True)
         top = max(layers.values())
-
-        def layer_of(name: str) -> tuple[float]:
-            inside = name.removeprefix("encoder.")
-            return (float(layers.get(inside, top) if inside != name else top),)
-
-        return layer_of
+        of_name = {f"encoder.{name}": float(layer) for name, layer in layers.items()}
+        return lambda name: (of_name.get(name, float(top)),)
 
     def facts(self, labels: Tensor) -> dict[str, Any]:
-        """Return what the trained state says of itself, for the release's `metrics.json`: figures above all.
-
-        Args:
-            labels: the true classes of the training images `[N]`; for counting, never for training.
-        """
+        """Return facts of the trained state for `metrics.json`, given the images' true classes `[N]`."""
         return {}
 
     def centers(self) -> Centers | None:
@@ -164,7 +125,18 @@ class Objective(nn.Module):
         return None
 
 
-def _classifier(encoder: nn.Module) -> str:
-    """Return the name that timm gives the architecture's classifier, which a headless encoder lacks."""
-    name = getattr(encoder, "pretrained_cfg", {}).get("classifier") or "head"
-    return str(name if isinstance(name, str) else name[0])
+def train_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return how many of the logits `[B, C]` are largest at the label `[B]`, in percent `[]`."""
+    return 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
+
+
+def share_of_weight(weights: Tensor, ranks: Ranks) -> Tensor | float:
+    """Return this rank's mean weight over that of all ranks, given its images' `weights` `[n]`.
+
+    The factor that makes the average of the ranks' weighted means the weighted mean over all images.
+    """
+    if ranks.alone:
+        return 1.0
+    own = weights.double()
+    (everyones,) = ranks.gather_rows([own])
+    return (own.mean() / everyones.mean().clamp(min=torch.finfo(torch.double).tiny)).float()

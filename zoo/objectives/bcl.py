@@ -1,20 +1,18 @@
 """BCL: Balanced Softmax on one view, and on two others a supervised contrast in which classes count alike."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.errors import TrainingError
 from zoo.modules import Centers, CosineClassifier, Temperature, TemperatureConfig, full_logits
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, detached, from_others, normalize, projection
+from zoo.objectives.base import Batch, DataInfo, Objective, Output, train_accuracy
+from zoo.objectives.momentum_contrast import ProjectionConfig, from_others, normalize, projection
 
 
 class BCLConfig(ProjectionConfig):
@@ -37,9 +35,7 @@ class BCLConfig(ProjectionConfig):
     @model_validator(mode="after")
     def _scale_fits(self) -> Self:
         if (self.head == "cosine") != (self.scale is not None):
-            expected = (
-                "a number above 0: cosines alone tell no classes apart" if self.scale is None else "null"
-            )
+            expected = "a number above 0" if self.scale is None else "null"
             raise ValueError(f'scale: found {self.scale} with head "{self.head}", expected {expected}')
         return self
 
@@ -53,11 +49,8 @@ class BCL(Objective):
     """A classifier learns from the first view, the encoder also from a contrast of the two others.
 
     The contrast's prototypes are the classifier's own rows, projected by a head of theirs, so that every
-    class is in every batch. All views go through the encoder in one batch, whose statistics BatchNorm takes.
-    The head sees all three, for BatchNorm's sake.
-
-    Source: https://arxiv.org/abs/2207.09052; main.py and models/resnext.py in
-    https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
+    class is in every batch. All views go through encoder and head as one batch, for BatchNorm's sake.
+    Source: https://arxiv.org/abs/2207.09052; https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
     """
 
     Config = BCLConfig
@@ -66,7 +59,7 @@ class BCL(Objective):
     def __init__(self, config: BCLConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         classifier = nn.Linear if config.head == "linear" else CosineClassifier
-        self.classifier = classifier(feature_dim(encoder), info.num_classes)
+        self.classifier = classifier(feature_dim(encoder), len(info.class_counts))
         self.head = projection(encoder, config)
         # all of its rows, one per class, are there at every step: there is nothing to keep for evaluation
         self.prototype_head = projection(encoder, config, running_statistics=False)
@@ -74,24 +67,27 @@ class BCL(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Classify the first view; contrast the second and third with each other and with the prototypes."""
-        _check_sizes(batch.views)
+        sizes = [f"{view.shape[-2]} x {view.shape[-1]}" for view in batch.views]
+        if len({*sizes}) > 1:  # they go through the encoder as one batch
+            found = f"views of {', '.join(sizes)} pixels"
+            raise TrainingError(f'objective "bcl": views.train: found {found}, expected one size')
+        config, labels = self.config, batch.labels
         features = self.encoder(torch.cat(batch.views))  # [3B, D_f], view after view
-        logits = full_logits(self.classifier, features.chunk(3)[0]) * (self.config.scale or 1.0)
+        logits = full_logits(self.classifier, features.chunk(3)[0]) * (config.scale or 1.0)
         _, a, b = normalize(self.head(features)).chunk(3)
         prototypes = normalize(self.prototype_head(self.classifier.weight))
         tau = self.temperature(self.progress)
-        classification = functional.balanced_softmax(logits, batch.labels, self.class_counts)
-        others = from_others(self.ranks, a, b, batch.labels)
-        contrast = functional.balanced_contrast(a, b, batch.labels, prototypes, tau=tau, others=others)
+        classification = functional.balanced_softmax(logits, labels, self.class_counts)
+        others = from_others(self.ranks, a, b, labels)
+        contrast = functional.balanced_contrast(a, b, labels, prototypes, tau=tau, others=others)
         metrics = self.temperature.metrics(tau, a.device) | {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
-            "train_accuracy": 100 * (logits.detach().argmax(dim=1) == batch.labels).float().mean(),
+            "train_accuracy": train_accuracy(logits, labels),
         }
         # of the others' two views in turn the keys are the second
         keys, classes = (None, None) if others is None else (each.chunk(2)[1] for each in others)
-        held = detached(q=a, k=b, classes=batch.labels, other_keys=keys, other_classes=classes)
-        config = self.config
+        held = {"q": a, "k": b, "classes": labels, "other_keys": keys, "other_classes": classes}
         loss = config.classification_weight * classification + config.contrast_weight * contrast
         return Output(loss, metrics, held=held)
 
@@ -99,8 +95,8 @@ class BCL(Objective):
     def centers(self) -> Centers:
         """Return the linear classifier that the head amounts to.
 
-        Of a cosine head it has the directions, at its scale: the features' own norm, which it does not take
-        out, changes no order of classes. A class without images, never pushed away, is never predicted.
+        Of a cosine head it has the directions, at its scale: the features' own norm changes no order of
+        classes. A class without images, never pushed away, is never predicted.
         """
         weight = self.classifier.weight.detach()
         if isinstance(self.classifier, nn.Linear):
@@ -108,12 +104,3 @@ class BCL(Objective):
         else:
             weight, bias = self.config.scale * F.normalize(weight, dim=1), torch.zeros_like(weight[:, 0])
         return Centers(*functional.mask_classes(weight, bias, self.class_counts == 0), self.class_counts)
-
-
-def _check_sizes(views: tuple[Tensor, ...]) -> None:
-    sizes = [f"{view.shape[-2]} x {view.shape[-1]}" for view in views]
-    if len({*sizes}) > 1:
-        raise TrainingError(
-            f'objective "bcl": views.train: found views of {", ".join(sizes)} pixels, expected one size: '
-            "they go through the encoder as one batch"
-        )

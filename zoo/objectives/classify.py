@@ -1,12 +1,10 @@
 """Supervised classification: the baseline of every long-tailed table, fine-tuning, linear evaluation."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from timm.data.mixup import Mixup, one_hot
 from torch import Tensor, nn
 
@@ -15,7 +13,15 @@ from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.errors import TrainingError
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier, full_logits
-from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.base import (
+    Batch,
+    DataInfo,
+    Objective,
+    ObjectiveConfig,
+    Output,
+    share_of_weight,
+    train_accuracy,
+)
 from zoo.seeding import seeded_globals
 
 
@@ -41,9 +47,8 @@ class LDAMLoss(Config):
     """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
 
 
-def _written_as(value: object) -> str:
-    """Tell a loss that is a word from a section; the tags are in angle brackets since no user writes them."""
-    return "<section>" if isinstance(value, (dict, Config)) else "<word>"
+def _word_or_section(value: object) -> str:
+    return "<section>" if isinstance(value, (dict, Config)) else "<word>"  # tags that no user writes
 
 
 class MixConfig(Config):
@@ -82,13 +87,6 @@ class DistillConfig(Config):
     that plain cross-entropy has trained on these images and a student whose loss adds the prior, -1 the other
     way round, 0 where both are alike."""
 
-    @field_validator("teachers")
-    @classmethod
-    def _each_once(cls, teachers: list[str]) -> list[str]:
-        if len({*teachers}) < len(teachers):
-            raise ValueError(f"found {teachers}, expected each teacher once")
-        return teachers
-
 
 class ClassifyConfig(ObjectiveConfig):
     """Softmax classification on one view."""
@@ -97,7 +95,7 @@ class ClassifyConfig(ObjectiveConfig):
     loss: Annotated[
         Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<word>")]
         | Annotated[Annotated[LogitAdjustmentLoss | LDAMLoss, Field(discriminator="name")], Tag("<section>")],
-        Discriminator(_written_as),
+        Discriminator(_word_or_section),
     ] = "cross_entropy"
     """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -115,25 +113,16 @@ class ClassifyConfig(ObjectiveConfig):
     """Teachers beside the labels; null: labels alone."""
 
     @model_validator(mode="after")
-    def _loss_takes_mixed_labels(self) -> Self:
-        if self.mix is not None and isinstance(self.loss, LDAMLoss):
-            raise ValueError("mix: found with loss ldam, whose margin is that of one label; expected null")
-        return self
-
-    @model_validator(mode="after")
-    def _ldam_fits(self) -> ClassifyConfig:
-        ldam = isinstance(self.loss, LDAMLoss)
-        if ldam != (self.head == "cosine"):
-            raise ValueError(
-                f'head: found "{self.head}" with loss "{self.loss_name}", expected '
-                + ('"cosine"' if ldam else '"linear" or "scaled": only ldam scales cosines')
-            )
-        if ldam and self.distill is not None:
-            raise ValueError('distill: found with loss "ldam", whose cosines no teacher has; expected null')
-        if ldam and self.label_smoothing > 0:
-            raise ValueError(
-                'label_smoothing: loss "ldam" has margins for one class of an image; expected none'
-            )
+    def _fits(self) -> Self:
+        if isinstance(self.loss, LDAMLoss) != (self.head == "cosine"):
+            expected = '"cosine"' if self.loss_name == "ldam" else '"linear" or "scaled"'
+            raise ValueError(f'head: found "{self.head}" with loss "{self.loss_name}", expected {expected}')
+        for key, off in {"mix": None, "distill": None, "label_smoothing": 0}.items():
+            if isinstance(self.loss, LDAMLoss) and getattr(self, key) != off:
+                expected = "null" if off is None else str(off)
+                raise ValueError(
+                    f'{key}: found with loss "ldam", of margins for one label, expected {expected}'
+                )
         if self.head_std is not None and self.head != "linear":
             raise ValueError(f'head_std: found {self.head_std} with head "{self.head}", expected null')
         return self
@@ -152,8 +141,8 @@ class ClassifyConfig(ObjectiveConfig):
 class Classify(Objective):
     """A linear classifier on the pooled features, trained together with the encoder or on a frozen one.
 
-    Fine-tuning is this objective with the recipe's `init:` pointing at a release. With a frozen encoder it is
-    linear evaluation as MoCo's authors do it (github.com/facebookresearch/moco, main_lincls.py).
+    With the recipe's `init:` it is fine-tuning, with a frozen encoder linear evaluation (MoCo's
+    main_lincls.py).
     """
 
     Config = ClassifyConfig
@@ -161,7 +150,8 @@ class Classify(Objective):
 
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        self.classifier = _HEADS[config.head](feature_dim(encoder), info.num_classes)
+        heads = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}
+        self.classifier: Any = heads[config.head](feature_dim(encoder), len(info.class_counts))
         if config.head_std is not None:
             nn.init.normal_(self.classifier.weight, std=config.head_std)
             nn.init.zeros_(self.classifier.bias)
@@ -170,7 +160,7 @@ class Classify(Objective):
         self.teachers = nn.ModuleList(info.teachers)
         self.mixes_images = config.mix is not None
 
-    def train(self, mode: bool = True) -> Classify:
+    def train(self, mode: bool = True) -> Self:
         """Set the mode; a frozen encoder stays in evaluation mode."""
         super().train(mode)
         if self.config.freeze_encoder:
@@ -179,81 +169,49 @@ class Classify(Objective):
 
     @torch.no_grad()
     def start_from(self, centers: Centers) -> None:
-        """Make the head of learned centers.
-
-        Raises:
-            TrainingError: if their shape is not `[C, D_f]` of this data set and encoder.
-        """
-        found, expected = tuple(centers.weight.shape), tuple(self.classifier.weight.shape)
-        assert isinstance(self.classifier, nn.Linear)  # the recipe's schema allows no other
+        """Make the head of learned centers; `TrainingError` if they are not of this data and encoder."""
+        found, expected = (" x ".join(map(str, x.weight.shape)) for x in (centers, self.classifier))
         if found != expected:
-            raise TrainingError(
-                f"init.head: the release's centers are {found[0]} classes x {found[1]} features, expected "
-                f'{expected[0]} x {expected[1]}; use "head: fresh" for other classes'
-            )
+            raise TrainingError(f'init.head: found centers {found}, expected {expected}, or "head: fresh"')
         self.classifier.weight.copy_(centers.weight)
         self.classifier.bias.copy_(centers.bias)
 
     def forward(self, batch: Batch) -> Output:
         """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
-        images, targets = batch.views[0], batch.labels
-        if self.config.mix is not None and self.training:
-            images, targets = mix(self.config.mix, images, targets, len(self.class_counts))
+        config, images, targets = self.config, batch.views[0], batch.labels
+        if config.mix is not None and self.training:
+            images, targets = mix(config.mix, images, targets, len(self.class_counts))
         labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_encoder):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not config.freeze_encoder):
             features = self.encoder(images)
         logits = full_logits(self.classifier, features)
-        accuracy = 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
-        metrics = {"train_accuracy": accuracy}
+        metrics = {"train_accuracy": train_accuracy(logits, labels)}
         loss = self._loss(logits, targets)
-        if self.config.distill is not None:
-            taught = self._taught(self.config.distill, images, logits)
+        if config.distill is not None:
+            said = torch.stack([teacher(images) for teacher in self.teachers])
+            if config.distill.adjustment:
+                said = functional.post_hoc_adjusted(said, self.class_counts, tau=config.distill.adjustment)
+            taught = functional.distillation(logits, said, tau=config.distill.tau)
             metrics |= {"label_loss": loss.detach(), "distillation_loss": taught.detach()}
-            loss = torch.lerp(loss, taught, self.config.distill.weight)
+            loss = torch.lerp(loss, taught, config.distill.weight)
         return Output(loss, metrics)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
-        loss, smoothing = self.config.loss, self.config.label_smoothing
+        loss, counts, smoothing = self.config.loss, self.class_counts, self.config.label_smoothing
         if isinstance(loss, LDAMLoss):
-            return self._ldam(loss, logits, labels)
-        if isinstance(loss, LogitAdjustmentLoss):
-            return functional.logit_adjusted(
-                logits, labels, self.class_counts, tau=loss.tau, label_smoothing=smoothing
+            margin, weight = loss.max_margin, None
+            if self.progress >= loss.reweight_from:
+                weight = functional.class_balanced_weights(counts, beta=loss.beta)
+            found = functional.ldam(
+                logits, labels, counts, max_margin=margin, scale=loss.scale, weight=weight
             )
+            return found if weight is None else found * share_of_weight(weight[labels], self.ranks)
+        if isinstance(loss, LogitAdjustmentLoss):
+            return functional.logit_adjusted(logits, labels, counts, tau=loss.tau, label_smoothing=smoothing)
         if loss == "balanced_softmax":
-            return functional.balanced_softmax(logits, labels, self.class_counts, label_smoothing=smoothing)
+            return functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing)
         return F.cross_entropy(logits, labels, label_smoothing=smoothing)
-
-    def _taught(self, config: DistillConfig, images: Tensor, logits: Tensor) -> Tensor:
-        """Return the loss `[]` of logits `[B, C]` against what the teachers say of the same images."""
-        said = torch.stack([teacher(images) for teacher in self.teachers])
-        if config.adjustment:
-            said = functional.post_hoc_adjusted(said, self.class_counts, tau=config.adjustment)
-        return functional.distillation(logits, said, tau=config.tau)
-
-    def _ldam(self, loss: LDAMLoss, cosines: Tensor, labels: Tensor) -> Tensor:
-        weight = None
-        if self._reweighted():
-            weight = functional.class_balanced_weights(self.class_counts, beta=loss.beta)
-        mean = functional.ldam(
-            cosines,
-            labels,
-            self.class_counts,
-            max_margin=loss.max_margin,
-            scale=loss.scale,
-            weight=weight,
-        )
-        if weight is None or self.ranks.alone:
-            return mean
-        # A mean over this rank's weights; what the ranks' means are averaged to has to be one over all.
-        own = weight[labels].double()
-        (everyones,) = self.ranks.gather_rows([own])
-        return mean * (own.mean() / everyones.mean()).to(mean.dtype)
-
-    def _reweighted(self) -> bool:
-        loss = self.config.loss
-        return isinstance(loss, LDAMLoss) and self.progress >= loss.reweight_from
 
     def facts(self, labels: Tensor) -> dict[str, Any]:
         """Return what tells its teachers from others, those of its state: see `Objective.facts`."""
@@ -264,39 +222,27 @@ class Classify(Objective):
     def centers(self) -> Centers:
         """Return the linear classifier that the head amounts to.
 
-        Of a cosine head it has the directions, at LDAM's scale: the features' own norm, which it does not
-        take out, changes no order of classes. A loss that knows the class counts has never pushed away a
-        class without images; that class is never predicted.
+        Of a cosine head it has the directions, at LDAM's scale: the features' own norm changes no order of
+        classes. A loss that knows the class counts never pushes away a class without images: it is masked.
         """
-        weight, bias = self._weight_and_bias()
+        if isinstance(self.config.loss, LDAMLoss):
+            weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)
+            bias = torch.zeros_like(weight[:, 0])
+        elif isinstance(self.classifier, ScaledClassifier):
+            weight, bias = self.classifier.scaled()
+        else:
+            weight, bias = self.classifier.weight, self.classifier.bias
         if self.config.loss != "cross_entropy":
             weight, bias = functional.mask_classes(weight, bias, self.class_counts == 0)
         return Centers(weight.detach(), bias.detach(), self.class_counts)
-
-    def _weight_and_bias(self) -> tuple[Tensor, Tensor]:
-        if isinstance(self.config.loss, LDAMLoss):
-            weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)
-            return weight, torch.zeros_like(weight[:, 0])
-        if isinstance(self.classifier, ScaledClassifier):
-            return self.classifier.scaled()
-        return self.classifier.weight, self.classifier.bias
 
 
 def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Mix image i of the batch with image B - 1 - i, and so their labels, as `timm.data.Mixup` does.
 
-    timm draws from NumPy's global generator; its seed follows from torch's CPU generator, which the training
-    seeds by (seed, step, rank). Each rank, and each of `training.accumulate`'s parts, mixes its own rows. In
-    an odd batch the middle image has no partner and stays.
-
-    Args:
-        config: how.
-        images: `[B, 3, H, W]`; not changed.
-        labels: classes `[B]`.
-        num_classes: C.
-
-    Returns:
-        Images `[B, 3, H, W]`, and distributions over classes `[B, C]`, float32.
+    Returns new images `[B, 3, H, W]`, and distributions over classes `[B, C]` for labels `[B]`. In an odd
+    batch the middle image has no partner and stays. timm draws from NumPy's global generator, seeded here by
+    torch's CPU generator, which the training seeds by (seed, step, rank).
     """
     mixup = Mixup(
         mixup_alpha=config.mixup,
@@ -313,10 +259,5 @@ def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> 
     with seeded_globals(seed):
         mixed, targets = mixup(*(torch.cat([x[:half], x[middle.stop :]]) for x in (images, labels)))
     own = one_hot(labels[middle], num_classes)
-    return (
-        torch.cat([mixed[:half], images[middle], mixed[half:]]),
-        torch.cat([targets[:half], own, targets[half:]]),
-    )
-
-
-_HEADS = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}
+    images = torch.cat([mixed[:half], images[middle], mixed[half:]])
+    return images, torch.cat([targets[:half], own, targets[half:]])

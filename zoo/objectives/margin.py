@@ -1,17 +1,15 @@
 """The early margin loss on pairs of the batch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo import functional
 from zoo.functional.checks import to_float32
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, detached, encode, normalize, projection
+from zoo.objectives.base import Batch, Output
+from zoo.objectives.momentum_contrast import ContrastiveObjective, ProjectionConfig, normalize
 
 
 class MarginConfig(ProjectionConfig):
@@ -28,22 +26,15 @@ class MarginConfig(ProjectionConfig):
     """Compare the margin with the squared distance instead of the distance."""
 
 
-class Margin(Objective):
+class Margin(ContrastiveObjective):
     """Hadsell's loss on all pairs of the batch's 2B views.
 
     By class, pairs with an image of unknown class (-1) are left out: whether they are to attract or to repel
-    is not known. (SupCon keeps such images as contrasts, which few of one's own class among many can be; here
-    a pair that repels though it is of one class would count like any other.)
-
+    is not known.
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality reduction by learning an invariant mapping".
     """
 
     Config = MarginConfig
-    num_views = 2
-
-    def __init__(self, config: MarginConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.head = projection(encoder, config)
 
     @classmethod
     def learns_without_labels(cls, config: MarginConfig) -> bool:
@@ -52,34 +43,34 @@ class Margin(Objective):
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view with every other."""
-        z = torch.cat([to_float32(encode((self.encoder, self.head), view)) for view in batch.views])
+        a, b = (to_float32(self.head(self.encoder(view))) for view in batch.views)
         if not self.config.normalize:
-            return Output(self._compare(z, batch), {})
-        z = normalize(z)
-        a, b = z.chunk(2)
-        return Output(self._compare(z, batch), {}, held=detached(views=(a, b)))
+            return Output(self._compare(a, b, batch), {})
+        a, b = normalize(a), normalize(b)
+        return Output(self._compare(a, b, batch), {}, held={"views": (a, b)})
 
-    def _compare(self, z: Tensor, batch: Batch) -> Tensor:
-        """Compare this rank's views `[2n, D]` with those of all ranks."""
-        identity = (batch.labels if self.config.pairs == "class" else batch.index).repeat(2)
-        everyone, theirs, place = z, identity, torch.arange(len(z), device=z.device)
-        if not self.ranks.alone:
-            everyone = torch.cat(self.ranks.gather(torch.cat(z.chunk(2), dim=1)).chunk(2, dim=1))
-            theirs = self.ranks.gather(identity[: len(z) // 2]).repeat(2)
-            place = torch.arange(len(theirs), device=z.device).view(2, -1)[:, self.ranks.own].flatten()
-        # alone, each pair once; on several ranks, an own view and any
-        first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
-        if not self.ranks.alone:
+    def _compare(self, a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of this rank's views `[n, D]` compared with those of all ranks `[N, D]`."""
+        z, ranks = torch.cat([a, b]), self.ranks
+        identity = batch.labels if self.config.pairs == "class" else batch.index
+        if ranks.alone:  # each pair once
+            everyone, theirs = z, identity.repeat(2)
+            place = torch.arange(len(z), device=z.device)
+            first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
+        else:  # an own view and any
+            everyone = torch.cat(ranks.gather(torch.cat([a, b], dim=1)).chunk(2, dim=1))
+            theirs = ranks.gather(identity).repeat(2)
+            place = torch.arange(len(theirs), device=z.device).view(2, -1)[:, ranks.own].flatten()
             pairs = torch.arange(len(z) * len(theirs), device=z.device)
             first, second = pairs // len(theirs), pairs % len(theirs)
-        same = identity[first] == theirs[second]
-        known = (identity[first] >= 0) & (theirs[second] >= 0) & (place[first] != second)
+        own, known = theirs[place[first]], theirs[second] >= 0
+        known = known & (own >= 0) & (place[first] != second)
         # a view and itself have neither loss nor gradient; to select pairs would wait for the device
-        a, b = z[first], everyone[torch.where(known, second, place[first])]
-        loss = functional.margin_contrastive(
-            a, b, same | ~known, margin=self.config.margin, squared_margin=self.config.squared_margin
-        )
+        other = everyone[torch.where(known, second, place[first])]
+        same = (own == theirs[second]) | ~known
+        margin, squared = self.config.margin, self.config.squared_margin
+        loss = functional.margin_contrastive(z[first], other, same, margin=margin, squared_margin=squared)
         # from the mean over these pairs to that over all ranks' known ones: exactly 1 where all are known
         count = (theirs >= 0).sum()
-        ordered = len(first) * (2 if self.ranks.alone else len(theirs) / len(z))
+        ordered = len(first) * (2 if ranks.alone else len(theirs) / len(z))
         return loss * (ordered / (count * (count - 1)).clamp(min=1).to(loss.dtype))

@@ -1,9 +1,6 @@
 """MoCo v3: symmetric in-batch contrast between a predictor and a momentum encoder; no queue."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -11,19 +8,11 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import (
-    MomentumEncoder,
-    Scheduled,
-    Share,
-    Temperature,
-    TemperatureConfig,
-    freeze_patch_embedding,
-    projection_head,
-    set_sincos_positions,
-    value_at,
-)
+from zoo.modules import MomentumEncoder, Scheduled, Share, Temperature, TemperatureConfig, value_at
+from zoo.modules.heads import projection_head
+from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-from zoo.objectives.momentum_contrast import detached, encode, normalize
+from zoo.objectives.momentum_contrast import normalize, other_views
 
 Layers = Annotated[int, Field(ge=1)]
 
@@ -57,12 +46,12 @@ class MoCoV3(Objective):
 
     The loss of one direction is 2 tau CE; the factor keeps the gradient's size about the same for any tau,
     and is held constant where tau is learned.
-
     Source: https://arxiv.org/abs/2104.02057, algorithm 1.
     """
 
     Config = MoCoV3Config
     num_views = 2
+    without_labels = True
 
     def __init__(self, config: MoCoV3Config, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
@@ -70,55 +59,32 @@ class MoCoV3(Objective):
             set_sincos_positions(encoder)
         if config.freeze_patch_embedding:
             freeze_patch_embedding(encoder)
-        self.projector = projection_head(
-            feature_dim(encoder),
-            config.dim,
-            layers=config.projector_layers,
-            hidden=config.head_hidden,
-            batchnorm=True,
-            last_batchnorm=True,
-        )
+        width, dim, hidden = feature_dim(encoder), config.dim, config.head_hidden
+        layers, predictor_layers = config.projector_layers, config.predictor_layers
+        normed: dict[str, Any] = {"hidden": hidden, "batchnorm": True}
+        self.projector = projection_head(width, dim, layers=layers, last_batchnorm=True, **normed)
+        last = config.predictor_batchnorm
+        # no bias, as in https://github.com/facebookresearch/moco-v3, moco/builder.py
         self.predictor = projection_head(
-            config.dim,
-            config.dim,
-            layers=config.predictor_layers,
-            hidden=config.head_hidden,
-            batchnorm=True,
-            last_batchnorm=config.predictor_batchnorm,
-            last_bias=False,  # as in https://github.com/facebookresearch/moco-v3, moco/builder.py
+            dim, dim, layers=predictor_layers, last_batchnorm=last, last_bias=False, **normed
         )
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.projector))
         self.temperature = Temperature(config.tau)
 
-    @classmethod
-    def learns_without_labels(cls, config: MoCoV3Config) -> bool:
-        """See `Objective.learns_without_labels`."""
-        return True
-
     def forward(self, batch: Batch) -> Output:
         """Contrast predictions and keys across the two views, in both directions."""
-        student = (self.encoder, self.projector, self.predictor)
-        q1, q2 = (normalize(encode(student, view)) for view in batch.views)
+        projected = (self.projector(self.encoder(view)) for view in batch.views)
+        q1, q2 = (normalize(self.predictor(each)) for each in projected)
         k1, k2 = (normalize(self.teacher(view)) for view in batch.views)
         tau = self.temperature(self.progress)
-        others1, others2 = self._from_others(k1, k2)
-        loss = _contrast(q1, k2, tau, others2) + _contrast(q2, k1, tau, others1)
-        held = detached(q=q1, k=k2, other_keys=others2)
-        return Output(loss, self.temperature.metrics(tau, q1.device), held=held)
-
-    def _from_others(self, k1: Tensor, k2: Tensor) -> Sequence[Tensor | None]:
-        """Return the other ranks' keys of both views; None with one rank."""
-        if self.ranks.alone:
-            return None, None
-        return self.ranks.others(torch.cat([k1, k2], dim=1)).chunk(2, dim=1)
+        scale = 2 * (tau.detach().to(q1.dtype) if isinstance(tau, Tensor) else tau)
+        others1, others2 = other_views(self.ranks, k1, k2)
+        loss = scale * functional.in_batch_info_nce(q1, k2, tau=tau, others=others2)
+        loss = loss + scale * functional.in_batch_info_nce(q2, k1, tau=tau, others=others1)
+        metrics = self.temperature.metrics(tau, q1.device)
+        return Output(loss, metrics, held={"q": q1, "k": k2, "other_keys": others2})
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder."""
         self.teacher.update((self.encoder, self.projector), value_at(self.config.momentum, self.progress))
-
-
-def _contrast(q: Tensor, k: Tensor, tau: float | Tensor, others: Tensor | None) -> Tensor:
-    """2 tau times the loss of each query `[B, D]` with its own key among all keys of the batch."""
-    scale = tau.detach().to(q.dtype) if isinstance(tau, Tensor) else tau
-    return 2 * scale * functional.in_batch_info_nce(q, k, tau=tau, others=others)

@@ -1,4 +1,4 @@
-"""What objectives with a queue share: the projection, the key encoder, the queue and FT.
+"""What contrastive objectives share: the projection; with a queue also the queue, FT and the key encoder.
 
 FT, the feature transformation (Zhu et al. 2021, https://arxiv.org/abs/2108.02982), makes harder positives and
 more diverse negatives from the features. As in the authors' code the extrapolated query scores the negatives
@@ -7,23 +7,20 @@ too, and the queue keeps the original keys. The paper's four sets of negatives a
 With labels, keys are mixed within their class alone, so that the label stays true.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.config import Config
-from zoo.functional._streaming import row_blocks
 from zoo.functional.checks import to_float32
-from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, value_at
-from zoo.objectives.base import ObjectiveConfig
+from zoo.modules import KeyQueue, MomentumEncoder, Share, Temperature, projection_head, value_at
+from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.ranks import ALONE, Ranks
 
 Granularity = Literal["step", "sample", "dimension"]
@@ -61,15 +58,6 @@ class FeatureTransformConfig(Config):
     start_epoch: Annotated[int, Field(ge=0)] = 0
     """Epochs without it at the start."""
 
-    @model_validator(mode="after")
-    def _of_something(self) -> Self:
-        if self.positives is None and self.negatives is None:
-            raise ValueError(
-                "found neither positives nor negatives, expected one of them; to leave FT out write "
-                '"feature_transform: null"'
-            )
-        return self
-
 
 class ProjectionConfig(ObjectiveConfig):
     """From pooled features to the sphere where scores are taken."""
@@ -104,10 +92,7 @@ class MomentumConfig(QueueConfig):
 
 
 class Pairs(NamedTuple):
-    """What enters a loss: queries and keys `[B, D]`, the queue `[K, D]`, its labels and filled slots `[K]`.
-
-    K is doubled where FT keeps the originals.
-    """
+    """Queries and keys `[B, D]`, queue `[K, D]`, its labels and filled slots `[K]`: what enters a loss."""
 
     q: Tensor
     k: Tensor
@@ -115,43 +100,18 @@ class Pairs(NamedTuple):
     queue_labels: Tensor
     valid: Tensor
 
-    @classmethod
-    def of(cls, q: Tensor, k: Tensor, queue: KeyQueue) -> Self:
-        """Pair one step's unit rows with the queue as it was before the step."""
-        return cls(q, k, queue.keys, queue.labels, queue.valid)
+
+def held(pairs: Pairs, after_ft: Pairs, **more: Any) -> dict[str, Any]:
+    """Return a step's values for `Output.held`; those after FT by names with `_ft`."""
+    ft = {} if after_ft is pairs else {f"{k}_ft": v for k, v in after_ft._asdict().items()}
+    return pairs._asdict() | ft | more
 
 
-def held(pairs: Pairs, transformed: Pairs, **more: Any) -> dict[str, Any]:
-    """Return what a step with a queue holds, detached, for `Output.held`; after FT by names with `_ft`."""
-    rows = pairs._asdict() | more
-    if transformed is not pairs:
-        rows |= {f"{name}_ft": values for name, values in transformed._asdict().items()}
-    return detached(**rows)
-
-
-def detached(**held: Any) -> dict[str, Any]:
-    """Detach what an objective hands on for `Output.held`: tensors, and tuples of them."""
-
-    def detach(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(detach, value))
-        return value.detach() if isinstance(value, Tensor) else value
-
-    return {name: detach(value) for name, value in held.items()}
-
-
-def projection(
-    encoder: nn.Module, config: ProjectionConfig, *, running_statistics: bool = True
-) -> nn.Sequential:
-    """Build the recipe's projection head for an encoder; `running_statistics` as in `projection_head`."""
-    return projection_head(
-        feature_dim(encoder),
-        config.dim,
-        layers=config.head_layers,
-        hidden=config.head_hidden,
-        batchnorm=config.head_batchnorm,
-        running_statistics=running_statistics,
-    )
+def projection(encoder: nn.Module, config: ProjectionConfig, **more: bool) -> nn.Sequential:
+    """Build the recipe's projection head for an encoder; `more` as in `projection_head`."""
+    layers, hidden, batchnorm = config.head_layers, config.head_hidden, config.head_batchnorm
+    width = feature_dim(encoder)
+    return projection_head(width, config.dim, layers=layers, hidden=hidden, batchnorm=batchnorm, **more)
 
 
 def normalize(projected: Tensor) -> Tensor:
@@ -159,141 +119,102 @@ def normalize(projected: Tensor) -> Tensor:
     return F.normalize(to_float32(projected), dim=1)
 
 
+def other_views(ranks: Ranks, a: Tensor, b: Tensor) -> Sequence[Tensor | None]:
+    """Return the other ranks' rows of two views `[M, D]`, with gradient; None with one rank."""
+    return (None, None) if ranks.alone else ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
+
+
 def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return what the other ranks have of both views `[M, D]`, with gradient, and its labels `[M]`.
-
-    As it enters the loss: FT has transformed it where it was. None with one rank.
-
-    Args:
-        ranks: the processes that each have some rows of the batch.
-        q: this rank's queries `[n, D]`.
-        k: its keys `[n, D]`.
-        labels: of its rows `[n]`.
-    """
+    """Return `others` of the losses with labels: both views' rows of other ranks, and their labels."""
     if ranks.alone:
         return None
-    if k.requires_grad:
-        views = ranks.others(torch.cat([q, k], dim=1)).chunk(2, dim=1)
-        theirs = ranks.others(labels)
-    else:
-        keys, theirs = map(ranks.except_own, ranks.gather_rows([k, labels]))
-        views = ranks.others(q), keys
-    return torch.cat(views), theirs.repeat(2)
+    rows = ranks.others(torch.cat([q, k], dim=1)).chunk(2, dim=1)
+    return torch.cat(rows), ranks.others(labels).repeat(2)
 
 
-def transform(
-    pairs: Pairs, ft: FeatureTransformConfig | None, epoch: float, *, labelled: bool, ranks: Ranks = ALONE
-) -> Pairs:
-    """Apply FT to one step's features, once its epoch has come; before, return the pairs themselves.
+def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks: Ranks = ALONE) -> Pairs:
+    """Apply FT to one step's features.
 
-    On several ranks all draw alike, from `ranks.generator`: the queue, which is the same on all, stays so
-    when it is mixed, and each rank's pairs are transformed as one rank's would be.
-
-    Args:
-        pairs: of this step; their queue is not changed, and gets no gradient.
-        ft: the recipe's feature transformation; None: none.
-        epoch: how far training is.
-        labelled: the loss reads the queue's labels: negatives are mixed within their class alone.
-        ranks: the processes that each have some rows of the batch.
-
-    Returns:
-        The transformed pairs; with `keep_originals` their queue has 2K rows, Z^ first.
+    The queue is not changed, and gets no gradient; with `keep_originals` the result's has 2K rows, Z^ first.
+    Where the loss reads the queue's labels (`labelled`), negatives are mixed within their class alone. On
+    several ranks all draw alike, from `ranks.generator`: the queue stays the same on all, and each rank's
+    pairs are transformed as one rank's would be.
     """
-    if ft is None or epoch < ft.start_epoch:
-        return pairs
     q, k, queue, labels, valid = pairs
+
+    def coefficients(config: PositiveExtrapolation | NegativeInterpolation, rows: int) -> Tensor:
+        shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, q.shape[1])}[config.per]
+        return functional.sample_beta(config.alpha, shape, device=q.device, generator=ranks.generator)
+
     if ft.negatives is not None:
-        of_class = labels if labelled else None
-        queue = _mix(queue, valid, ft.negatives, ft.renormalize, of_class, ranks.generator)
+        permute = functional.permute_within_classes if labelled else functional.permute_filled
+        order = permute(labels if labelled else valid, generator=ranks.generator)
+        queue = functional.interpolate(queue, coefficients(ft.negatives, len(queue)), order)
+        queue = F.normalize(queue, dim=1) if ft.renormalize else queue
         if ft.negatives.keep_originals:
-            labels, valid = labels.repeat(2), valid.repeat(2)
+            queue, labels, valid = torch.cat([queue, pairs.queue]), labels.repeat(2), valid.repeat(2)
     if ft.positives is not None:
-        alpha, per = ft.positives.alpha, ft.positives.per
-        if ranks.alone:
-            drawn = _coefficients(alpha, per, len(q), q)
-        else:
-            drawn = _coefficients(alpha, per, sum(ranks.counts), q, ranks.generator)
-            drawn = drawn if per == "step" else drawn[ranks.own]
+        drawn = coefficients(ft.positives, len(q) if ranks.alone else sum(ranks.counts))
+        if not ranks.alone and ft.positives.per != "step":
+            drawn = drawn[ranks.own]
         q, k = functional.extrapolate(q, k, 1 + drawn)
         if ft.renormalize:
             q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)
     return Pairs(q, k, queue, labels, valid)
 
 
-def _coefficients(
-    alpha: float, per: Granularity, rows: int, like: Tensor, generator: torch.Generator | None = None
-) -> Tensor:
-    """Draw coefficients for `rows` rows as wide as `like`: what broadcasts to them."""
-    shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, like.shape[1])}[per]
-    return functional.sample_beta(alpha, shape, device=like.device, generator=generator)
+class ContrastiveObjective(Objective):
+    """An objective that compares two views by their projections, at a temperature if the recipe has one."""
+
+    num_views = 2
+
+    def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        self.head = projection(encoder, config)
+        tau = getattr(config, "tau", None)
+        self.temperature: Any = None if tau is None else Temperature(tau)
 
 
-@torch.no_grad()
-def _mix(
-    queue: Tensor,
-    valid: Tensor,
-    config: NegativeInterpolation,
-    renormalize: bool,
-    labels: Tensor | None,
-    generator: torch.Generator | None,
-) -> Tensor:
-    """Mixed negatives `[K, D]`, followed by the originals with `keep_originals` `[2K, D]`.
+class QueueObjective(ContrastiveObjective):
+    """An objective whose negatives are a queue of earlier keys."""
 
-    In blocks of rows, so that a block's coefficients stay in the cache.
-    """
-    if labels is None:
-        permutation = functional.permute_filled(valid, generator=generator)
-    else:
-        permutation = functional.permute_within_classes(labels, generator=generator)
-    size, dim = queue.shape
-    mixed = queue.new_empty((2 if config.keep_originals else 1) * size, dim)
-    mixed[size:] = queue[: len(mixed) - size]
-    if config.per != "dimension":
-        lam = _coefficients(config.alpha, config.per, size, queue, generator).expand(size, 1)
-    for rows in row_blocks(size, dim, queue.device):
-        if config.per == "dimension":
-            of_rows = _coefficients(config.alpha, config.per, rows.stop - rows.start, queue, generator)
-        else:
-            of_rows = lam[rows]
-        block = functional.interpolate(queue, of_rows, permutation, rows=rows, out=mixed[rows])
-        if renormalize:
-            F.normalize(block, dim=1, out=block)
-    return mixed
+    def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        self.queue = KeyQueue(config.queue_size, config.dim)
+
+    def pair(self, q: Tensor, k: Tensor) -> Pairs:
+        """Return unit rows `[B, D]` with the queue as it was before this step."""
+        return Pairs(normalize(q), normalize(k), self.queue.keys, self.queue.labels, self.queue.valid)
+
+    def apply_ft(self, pairs: Pairs, *, labelled: bool) -> Pairs:
+        """Apply the recipe's FT, once its epoch has come; before, return the pairs themselves."""
+        ft = self.config.feature_transform
+        if ft is None or self.epoch < ft.start_epoch:
+            return pairs
+        return transform(pairs, ft, labelled=labelled, ranks=self.ranks)
+
+    @torch.no_grad()
+    def update(self, batch: Batch, output: Output) -> None:
+        """Enqueue this step's original keys with their labels."""
+        self.queue.enqueue(output.carry, batch.labels)
 
 
-def encode(networks: Sequence[nn.Module], view: Tensor) -> Tensor:
-    """Put a view `[B, 3, H, W]` through one network after the other: encoder, head, maybe a predictor."""
-    for network in networks:
-        view = network(view)
-    return view
-
-
-class MomentumContrast(nn.Module):
-    """Projection head, key encoder and queue of one objective.
-
-    The encoder stays the objective's: it is passed in, not kept.
-
+class MomentumObjective(QueueObjective):
+    """An objective whose keys a slowly moving key encoder makes.
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
     """
 
-    ranks: Ranks = ALONE
-
-    def __init__(self, encoder: nn.Module, config: MomentumConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.head = projection(encoder, config)
+    def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
-        self.queue = KeyQueue(config.queue_size, config.dim)
 
-    def forward(self, encoder: nn.Module, views: tuple[Tensor, ...]) -> tuple[Tensor, Pairs]:
+    def encode(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Pairs]:
         """Return the first view's features `[B, D_f]`, and its queries with the second view's keys."""
-        features = encoder(views[0])
-        return features, Pairs.of(
-            normalize(self.head(features)), normalize(self.teacher(views[1])), self.queue
-        )
+        features = self.encoder(views[0])
+        return features, self.pair(self.head(features), self.teacher(views[1]))
 
     @torch.no_grad()
-    def update(self, encoder: nn.Module, keys: Tensor, labels: Tensor, progress: float) -> None:
-        """Move the key encoder, then enqueue the step's original `keys` `[B, D]` with `labels` `[B]`."""
-        self.teacher.update((encoder, self.head), value_at(self.config.momentum, progress))
-        self.queue.enqueue(keys, labels)
+    def update(self, batch: Batch, output: Output) -> None:
+        """Move the key encoder, then enqueue this step's original keys with their labels."""
+        self.teacher.update((self.encoder, self.head), value_at(self.config.momentum, self.progress))
+        super().update(batch, output)

@@ -3,8 +3,6 @@
 GPaCo has no key encoder: both views are anchors and get gradients.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
@@ -13,18 +11,16 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import LOWEST_TAU, Centers, KeyQueue, Temperature, TemperatureConfig, full_logits
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.modules import LOWEST_TAU, Centers, TemperatureConfig, full_logits
+from zoo.objectives.base import Batch, DataInfo, Output, train_accuracy
 from zoo.objectives.momentum_contrast import (
     MomentumConfig,
-    MomentumContrast,
+    MomentumObjective,
     Pairs,
     QueueConfig,
+    QueueObjective,
     from_others,
     held,
-    normalize,
-    projection,
-    transform,
 )
 
 
@@ -64,106 +60,6 @@ class PaCoConfig(CenterConfig, MomentumConfig):
     """BatchNorm before the head's ReLUs."""
 
 
-class LearnedCenters(nn.Module):
-    """One learnable center per class, and the loss that contrasts samples and centers together.
-
-    The centers are the rows of a linear layer on the pooled features (not on the projection), so that
-    encoder and centers together are a classifier; its logits carry no prior at test time.
-    """
-
-    log_prior: Tensor
-
-    def __init__(self, encoder: nn.Module, config: CenterConfig, info: DataInfo) -> None:
-        super().__init__()
-        self.config = config
-        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
-        self.temperature = Temperature(config.tau)
-        prior = functional.log_prior(info.class_counts)
-        self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the centers' logits `[B, C]` of features `[B, D_f]`, without the prior."""
-        return full_logits(self.classifier, features)
-
-    def loss(
-        self,
-        pairs: Pairs,
-        labels: Tensor,
-        center_logits: Tensor,
-        tau: float | Tensor,
-        others: tuple[Tensor, Tensor] | None,
-    ) -> Tensor:
-        """Return `zoo.functional.paco` of the queries, as the recipe's section sets it."""
-        config = self.config
-        return functional.paco(
-            pairs.q,
-            pairs.k,
-            labels,
-            pairs.queue,
-            pairs.queue_labels,
-            center_logits,
-            self.log_prior,
-            alpha=config.alpha,
-            tau=tau,
-            beta=config.beta,
-            gamma=config.gamma,
-            center_tau=config.center_tau,
-            reduction=config.reduction,
-            label_smoothing=config.label_smoothing,
-            others=others,
-        )
-
-    def metrics(self, center_logits: Tensor, labels: Tensor, tau: float | Tensor) -> dict[str, Tensor]:
-        """Return what every step records: the accuracy in percent, and a temperature that changes."""
-        accuracy = 100 * (center_logits.detach().argmax(dim=1) == labels).float().mean()
-        return {"train_accuracy": accuracy, **self.temperature.metrics(tau, accuracy.device)}
-
-
-class _WithCenters(Objective):
-    """What is released of PaCo and GPaCo beside the encoder."""
-
-    learned: LearnedCenters
-
-    def centers(self) -> Centers:
-        """Return the centers learned so far."""
-        classifier = self.learned.classifier
-        return Centers(classifier.weight.detach(), classifier.bias.detach(), self.class_counts)
-
-
-class PaCo(_WithCenters):
-    """MoCo with labels, whose softmax also holds one learnable center per class.
-
-    Source: https://arxiv.org/abs/2107.12028.
-    """
-
-    Config = PaCoConfig
-    num_views = 2
-
-    def __init__(self, config: PaCoConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.contrast = MomentumContrast(encoder, config)
-        self.learned = LearnedCenters(encoder, config, info)
-
-    def forward(self, batch: Batch) -> Output:
-        """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
-        labels = batch.labels
-        features, pairs = self.contrast(self.encoder, batch.views)  # G(x), keys and queue
-        ft = self.config.feature_transform
-        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
-        logits = self.learned(features)  # c . F(x)
-        tau = self.learned.temperature(self.progress)
-        others = from_others(self.ranks, transformed.q, transformed.k, labels)
-        loss = self.learned.loss(transformed, labels, logits, tau, others)
-        metrics = self.learned.metrics(logits, labels, tau)
-        more = held(pairs, transformed, classes=labels, others=others, tau=tau, center_logits=logits)
-        return Output(loss, metrics, carry=pairs.k, held=more)
-
-    @torch.no_grad()
-    def update(self, batch: Batch, output: Output) -> None:
-        """Move the key encoder, then enqueue this step's keys with their labels."""
-        self.contrast.update(self.encoder, output.carry, batch.labels, self.progress)
-
-
 class GPaCoConfig(CenterConfig):
     """Generalized parametric contrastive learning."""
 
@@ -172,45 +68,90 @@ class GPaCoConfig(CenterConfig):
     """Linear layers of the projection head, with ReLUs between them."""
 
 
-class GPaCo(_WithCenters):
+class LearnedCenters(nn.Module):
+    """One learnable center per class: the rows of a linear layer F on the pooled features.
+
+    Encoder and centers together are a classifier; its logits carry no prior at test time.
+    """
+
+    log_prior: Tensor
+
+    def __init__(self, encoder: nn.Module, config: CenterConfig, info: DataInfo) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
+        prior = functional.log_prior(info.class_counts)
+        self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the centers' logits `[B, C]` of features `[B, D_f]`, without the prior."""
+        return full_logits(self.classifier, features)
+
+
+class ParametricContrast(QueueObjective):
+    """What PaCo and GPaCo share: a loss of samples and learned centers together."""
+
+    def __init__(self, config: CenterConfig, encoder: nn.Module, info: DataInfo) -> None:
+        super().__init__(config, encoder, info)
+        self.learned = LearnedCenters(encoder, config, info)
+
+    def contrast_with_centers(self, batch: Batch, pairs: Pairs, *features: Tensor) -> Output:
+        """Return the loss of the first view's anchors, or of both views' where `features` are of both.
+
+        The pairs are samples G(x) of both views, and the queue; features are pooled, `[B, D_f]`.
+        """
+        labels, learned = batch.labels, self.learned
+        q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
+        others = from_others(self.ranks, q, k, labels)
+        tau = self.temperature(self.progress)
+        logits = [learned(x) for x in features]  # c . F(x)
+        names = ("alpha", "beta", "gamma", "center_tau", "reduction", "label_smoothing")
+        settings = {name: getattr(self.config, name) for name in names}
+
+        def loss(q: Tensor, k: Tensor, logits: Tensor) -> Tensor:
+            given = (q, k, labels, queue, queue_labels, logits, learned.log_prior)
+            return functional.paco(*given, tau=tau, others=others, **settings)
+
+        total = loss(q, k, logits[0])
+        if len(logits) == 2:  # A(i) is the same set for both views' anchors
+            total = 0.5 * (total + loss(k, q, logits[1]))
+        metrics = {"train_accuracy": train_accuracy(logits[0], labels)}
+        metrics |= self.temperature.metrics(tau, total.device)
+        more = held(pairs, after_ft, classes=labels, others=others, tau=tau, center_logits=logits[0])
+        return Output(total, metrics, carry=pairs.k.detach(), held=more)
+
+    def centers(self) -> Centers:
+        """Return the centers learned so far."""
+        classifier = self.learned.classifier
+        return Centers(classifier.weight.detach(), classifier.bias.detach(), self.class_counts)
+
+
+class PaCo(ParametricContrast, MomentumObjective):
+    """MoCo with labels, whose softmax also holds one learnable center per class.
+    Source: https://arxiv.org/abs/2107.12028.
+    """
+
+    Config = PaCoConfig
+
+    def forward(self, batch: Batch) -> Output:
+        """Contrast the first view with the second's keys, the batch itself, the queue and the centers."""
+        features, pairs = self.encode(batch.views)
+        return self.contrast_with_centers(batch, pairs, features)
+
+
+class GPaCo(ParametricContrast):
     """Samples of both views and the queue are contrasted with each other and with the class centers.
 
     The queue holds the second view's own projections of earlier steps, without gradient. Authors' settings: a
     head of three layers without BatchNorm, and label smoothing.
-
     Source: https://arxiv.org/abs/2209.12400; GPaCo/LT/moco/builder.py in
     https://github.com/dvlab-research/Parametric-Contrastive-Learning.
     """
 
     Config = GPaCoConfig
-    num_views = 2
-
-    def __init__(self, config: GPaCoConfig, encoder: nn.Module, info: DataInfo) -> None:
-        super().__init__(config, encoder, info)
-        self.head = projection(encoder, config)
-        self.queue = KeyQueue(config.queue_size, config.dim)
-        self.learned = LearnedCenters(encoder, config, info)
 
     def forward(self, batch: Batch) -> Output:
         """Take each view's samples as anchors against the other view, its own batch, queue and centers."""
-        labels, ft = batch.labels, self.config.feature_transform
         # one pass each, as the authors do: BatchNorm sees the two views' different statistics apart
-        features = [self.encoder(view) for view in batch.views]
-        q, k = (normalize(self.head(x)) for x in features)
-        logits = [self.learned(x) for x in features]
-        pairs = Pairs.of(q, k, self.queue)
-        transformed = transform(pairs, ft, self.epoch, labelled=True, ranks=self.ranks)
-        tau = self.learned.temperature(self.progress)
-        others = from_others(self.ranks, transformed.q, transformed.k, labels)
-        # the mean over the 2B anchors: A(i) is the same set in both halves
-        swapped = transformed._replace(q=transformed.k, k=transformed.q)
-        first = self.learned.loss(transformed, labels, logits[0], tau, others)
-        second = self.learned.loss(swapped, labels, logits[1], tau, others)
-        metrics = self.learned.metrics(logits[0], labels, tau)
-        more = held(pairs, transformed, classes=labels, others=others, tau=tau, center_logits=logits[0])
-        return Output(0.5 * (first + second), metrics, carry=k.detach(), held=more)
-
-    @torch.no_grad()
-    def update(self, batch: Batch, output: Output) -> None:
-        """Enqueue the second view's projections with their labels."""
-        self.queue.enqueue(output.carry, batch.labels)
+        first, second = (self.encoder(view) for view in batch.views)
+        pairs = self.pair(self.head(first), self.head(second))
+        return self.contrast_with_centers(batch, pairs, first, second)

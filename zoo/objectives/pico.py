@@ -1,7 +1,5 @@
 """PiCO: learning from candidate sets, each with one true label among them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -11,16 +9,9 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, Scheduled, Share, Temperature, TemperatureConfig, full_logits, value_at
-from zoo.objectives.base import Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import (
-    MomentumConfig,
-    MomentumContrast,
-    Pairs,
-    from_others,
-    held,
-    transform,
-)
+from zoo.modules import Centers, Scheduled, Share, TemperatureConfig, full_logits, value_at
+from zoo.objectives.base import Batch, DataInfo, Output
+from zoo.objectives.momentum_contrast import MomentumConfig, MomentumObjective, from_others, held
 
 
 class PiCOConfig(MomentumConfig):
@@ -44,26 +35,22 @@ class PiCOConfig(MomentumConfig):
 
 
 class _Carry(NamedTuple):
-    """What a step leaves for `update`: keys and queries `[B, D]`, classes `[B]`, distributions `[B, C]`."""
-
-    keys: Tensor
-    queries: Tensor
-    predicted: Tensor
-    targets: Tensor
+    keys: Tensor  # [B, D]
+    queries: Tensor  # [B, D]
+    predicted: Tensor  # classes [B]
+    targets: Tensor  # label distributions [B, C]
 
 
-class PiCO(Objective):
+class PiCO(MomentumObjective):
     """A classifier on soft targets, and contrast between images that it puts into one class.
 
     The targets start uniform over each image's candidates and move toward the candidate whose prototype is
     nearest to the image's projection. As in the authors' code the targets move before the step's loss, by the
     prototypes as they were before the step, and the prototypes move from the first epoch on.
-
     Source: https://arxiv.org/abs/2201.08984; https://github.com/hbzju/PiCO.
     """
 
     Config = PiCOConfig
-    num_views = 2
     from_candidates = True
 
     targets: Tensor
@@ -72,70 +59,62 @@ class PiCO(Objective):
     def __init__(self, config: PiCOConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         assert info.candidates is not None  # `zoo.recipe.fits` asks for data.partial_labels
-        self.contrast = MomentumContrast(encoder, config)
-        self.temperature = Temperature(config.tau)
-        self.classifier = nn.Linear(feature_dim(encoder), info.num_classes)
+        self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
         candidates = info.candidates.float()
         self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))
-        self.register_buffer("prototypes", torch.zeros(info.num_classes, config.dim))
+        self.register_buffer("prototypes", torch.zeros(len(info.class_counts), config.dim))
 
     def forward(self, batch: Batch) -> Output:
         """Classify the weak view against its targets, and contrast both views."""
-        assert batch.candidates is not None  # the data were opened with the candidates of `info`
-        features, pairs = self.contrast(self.encoder, batch.views)
+        assert batch.candidates is not None
+        config, warmed_up = self.config, self.epoch >= self.config.prototype_start
+        features, pairs = self.encode(batch.views)
         logits = full_logits(self.classifier, features)
         predicted = logits.detach().masked_fill(~batch.candidates, -torch.inf).argmax(dim=1)
         targets = self.targets[batch.index]
-        warmed_up = self.epoch >= self.config.prototype_start
         if warmed_up:
             with torch.autocast(pairs.q.device.type, enabled=False):  # bfloat16 would tie near prototypes
                 scores = pairs.q.detach() @ self.prototypes.T
-            phi = value_at(self.config.target_momentum, self.progress)
+            phi = value_at(config.target_momentum, self.progress)
             targets = functional.disambiguate(targets, scores, batch.candidates, phi)
         classification = F.cross_entropy(logits, targets)
+
+        mixed = self.apply_ft(pairs, labelled=warmed_up)
+        q, k, queue, queue_labels, valid = mixed
         tau = self.temperature(self.progress)
-        ft = self.config.feature_transform
-        transformed = transform(pairs, ft, self.epoch, labelled=warmed_up, ranks=self.ranks)
-        contrast = self._contrast(transformed, predicted if warmed_up else None, tau)
-        metrics = self.temperature.metrics(tau, pairs.q.device) | {
+        if warmed_up:
+            others = from_others(self.ranks, q, k, predicted)
+            contrast = functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others)
+        else:
+            contrast = functional.info_nce(q, k, queue, tau=tau, valid=valid)
+        right = (logits.detach().argmax(dim=1) == batch.labels).float()
+        metrics = self.temperature.metrics(tau, q.device) | {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
-            "train_accuracy": 100
-            * _mean_where_known((logits.detach().argmax(dim=1) == batch.labels).float(), batch.labels),
+            "train_accuracy": 100 * _mean_where_known(right, batch.labels),
             "disambiguation_accuracy": 100 * _agreement(targets, batch.labels),
             "target_confidence": targets.amax(dim=1).mean(),
         }
+        more = held(pairs, mixed, **({"classes": predicted} if warmed_up else {}))
         carry = _Carry(pairs.k, pairs.q.detach(), predicted, targets)
-        loss = classification + self.config.contrast_weight * contrast
-        more = {"classes": predicted} if warmed_up else {}
-        return Output(loss, metrics, carry, held(pairs, transformed, **more))
-
-    def _contrast(self, pairs: Pairs, predicted: Tensor | None, tau: float | Tensor) -> Tensor:
-        """Return the contrast between images predicted to be of one class `[B]`; without, MoCo's."""
-        q, k, queue, queue_labels, valid = pairs
-        if predicted is None:
-            return functional.info_nce(q, k, queue, tau=tau, valid=valid)
-        others = from_others(self.ranks, q, k, predicted)
-        return functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others)
+        return Output(classification + config.contrast_weight * contrast, metrics, carry, more)
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Keep the targets, move prototypes and key encoder, enqueue the keys under their predicted class."""
-        carry: _Carry = output.carry
-        self.targets[batch.index] = carry.targets
-        self.prototypes.copy_(
-            functional.move_prototypes(
-                self.prototypes, carry.queries, carry.predicted, self.config.prototype_momentum
-            )
-        )
-        self.contrast.update(self.encoder, carry.keys, carry.predicted, self.progress)
+        keys, queries, predicted, targets = output.carry
+        self.targets[batch.index] = targets
+        momentum = self.config.prototype_momentum
+        moved = functional.move_prototypes(self.prototypes, queries, predicted, momentum)
+        self.prototypes.copy_(moved)
+        super().update(batch._replace(labels=predicted), output._replace(carry=keys))
 
     def facts(self, labels: Tensor) -> dict[str, float]:
         """Return how often the disambiguated label is the true one, where that is known, in percent."""
         found = {"target_confidence": round(self.targets.amax(dim=1).mean().item(), 4)}
-        if not bool((labels >= 0).any()):
-            return found
-        return {"disambiguation_accuracy": round(100 * _agreement(self.targets, labels).item(), 2), **found}
+        if bool((labels >= 0).any()):
+            found["disambiguation_accuracy"] = round(100 * _agreement(self.targets, labels).item(), 2)
+        return found
 
     def centers(self) -> Centers:
         """Return the classifier's rows, and the prototypes in the projection's space."""
@@ -151,9 +130,5 @@ def _agreement(targets: Tensor, labels: Tensor) -> Tensor:
 
 
 def _mean_where_known(values: Tensor, labels: Tensor) -> Tensor:
-    """Mean of the values `[N]` of images whose true label is known; NaN where there are none.
-
-    The truth is for counting alone, so that an image without it is trained on like any other.
-    """
-    known = labels >= 0
-    return (values * known).sum() / known.sum()
+    """Mean of the values `[N]` of images whose true label is known: it is for counting alone."""
+    return (values * (labels >= 0)).sum() / (labels >= 0).sum()

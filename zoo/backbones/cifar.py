@@ -1,0 +1,184 @@
+"""ResNets for 32-pixel images, registered with timm: two families that are easily confused.
+
+`cifar_resnet20/32/44/56/110` are the CIFAR ResNets of He et al. 2016, https://arxiv.org/abs/1512.03385,
+section 4.2: 3x3 stem, three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2, shortcuts without
+parameters ("option A").
+
+`resnet18_cifar`, `resnet50_cifar` are timm's ResNets for ImageNet with a 3x3 convolution of stride 1 for the
+7x7 one of stride 2, and no max-pool: a stride of 8 for 32. SimCLR describes them for CIFAR-10
+(https://arxiv.org/abs/2002.05709, appendix B.9); SupCon, PiCO and solo-learn train them. As everywhere in
+timm, the last BatchNorm of a block starts at zero; the code of SupCon and PiCO starts it at one:
+`zero_init_last: false`. Two further arguments are for weights that others trained with another stem:
+`stem_padding` (1; solo-learn has 2 on CIFAR, so its maps are 34 pixels wide) and `stem_act` (true; lightly's
+CIFAR examples lack the ReLU).
+"""
+
+from typing import Any
+
+import torch
+from timm.layers import create_classifier
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models._features import feature_take_indices  # timm's models take it from there too
+from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_CFG = {
+    "url": "",
+    "num_classes": 10,
+    "input_size": (3, 32, 32),
+    "pool_size": (4, 4),
+    "crop_pct": 1.0,
+    "interpolation": "bilinear",
+    "mean": (0.4914, 0.4822, 0.4465),
+    "std": (0.2470, 0.2435, 0.2616),
+    "first_conv": "conv1",
+    "classifier": "fc",
+    "license": "apache-2.0",
+    "paper_ids": ["arXiv:1512.03385", "arXiv:2002.05709"],
+}
+_HE = _CFG | {"pool_size": (8, 8), "paper_ids": "arXiv:1512.03385"}
+default_cfgs = generate_default_cfgs(
+    {f"cifar_resnet{depth}": _HE for depth in (20, 32, 44, 56, 110)}
+    | {"resnet18_cifar": _CFG, "resnet50_cifar": _CFG}
+)
+
+
+class Subsample(nn.Module):
+    """The shortcut of option A: every other pixel, and zeros in the new channels.
+
+    The zeros go to both sides, as in the code that the long-tail literature trains with (LDAM, PaCo), so that
+    its weights mean the same here. The paper does not say where they go.
+    """
+
+    def __init__(self, stride: int, new_chs: int) -> None:
+        super().__init__()
+        self.stride, self.new_chs = stride, new_chs
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.new_chs // 2
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, before, self.new_chs - before))
+
+
+class CifarResNet(ResNet):  # type: ignore[misc]  # timm has no types
+    """A CIFAR ResNet of `blocks` residual blocks per stage, n in "depth 6n + 2", with timm's interface."""
+
+    def __init__(
+        self,
+        blocks: int,
+        num_classes: int = 10,
+        in_chans: int = 3,
+        *,
+        global_pool: str = "avg",
+        drop_rate: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        nn.Module.__init__(self)  # what timm's would build is another network
+        self.num_classes, self.in_chans, self.drop_rate = num_classes, in_chans, drop_rate
+        self.grad_checkpointing = False
+        self.conv1 = nn.Conv2d(in_chans, 16, 3, padding=1, bias=False)
+        self.bn1, self.act1, self.maxpool = nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.Identity()
+        self.layer1 = _stage(16, 16, blocks, stride=1)
+        self.layer2 = _stage(16, 32, blocks, stride=2)
+        self.layer3 = _stage(32, 64, blocks, stride=2)
+        self.layer4 = nn.Sequential()
+        self.feature_info = [
+            {"num_chs": 16, "reduction": 1, "module": "layer1"},
+            {"num_chs": 32, "reduction": 2, "module": "layer2"},
+            {"num_chs": 64, "reduction": 4, "module": "layer3"},
+        ]
+        self.num_features = 64
+        self.global_pool, self.fc = create_classifier(64, num_classes, pool_type=global_pool)
+        self.head_hidden_size = 64 * self.global_pool.feat_mult()
+        self.init_weights(zero_init_last=False)
+        self.to(device=device, dtype=dtype)
+
+    def forward_intermediates(self, x: Tensor, indices: int | list[int] | None = None, **kwargs: Any) -> Any:
+        """Return feature maps as timm's ResNet does; it has one more, the stem's, before the stages'."""
+        taken, _ = feature_take_indices(len(self.feature_info), indices)
+        return super().forward_intermediates(x, [1 + index for index in taken], **kwargs)
+
+    def prune_intermediate_layers(self, indices: int | list[int] = 1, **kwargs: Any) -> list[int]:
+        """Take the classifier off; all stages stay."""
+        self.reset_classifier(0, "")
+        return list(feature_take_indices(len(self.feature_info), indices)[0])
+
+
+def _stage(in_chs: int, out_chs: int, blocks: int, stride: int) -> nn.Sequential:
+    shortcut = Subsample(stride, out_chs - in_chs) if stride > 1 else None
+    first = BasicBlock(in_chs, out_chs, stride, downsample=shortcut)
+    return nn.Sequential(first, *(BasicBlock(out_chs, out_chs) for _ in range(blocks - 1)))
+
+
+def _resnet(*, stem_padding: int = 1, stem_act: bool = True, **kwargs: Any) -> ResNet:
+    """Build timm's ResNet and exchange its stem; names of modules and parameters stay timm's."""
+    for key in {"stem_type", "stem_width", "replace_stem_pool"} & kwargs.keys():
+        raise TypeError(f"{key} has no effect: the stem is one 3x3 convolution")
+    model = ResNet(**kwargs)
+    first = model.conv1
+    like = {"device": first.weight.device, "dtype": first.weight.dtype}
+    model.conv1 = nn.Conv2d(
+        first.in_channels, first.out_channels, 3, padding=stem_padding, bias=False, **like
+    )
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm's other ones
+    if not stem_act:
+        model.act1 = nn.Identity()
+    model.maxpool = nn.Identity()
+    stem, *stages = model.feature_info
+    model.feature_info = [
+        {**stem, "reduction": stem["reduction"] // 2},
+        *({**stage, "reduction": stage["reduction"] // 4} for stage in stages),
+    ]
+    return model
+
+
+def _cifar_resnet(variant: str, blocks: int, pretrained: bool, **kwargs: Any) -> CifarResNet:
+    features = {"out_indices": (0, 1, 2)}
+    return build_model_with_cfg(
+        CifarResNet, variant, pretrained, blocks=blocks, feature_cfg=features, **kwargs
+    )
+
+
+@register_model
+def cifar_resnet20(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
+    """0.27 M parameters."""
+    return _cifar_resnet("cifar_resnet20", 3, pretrained, **kwargs)
+
+
+@register_model
+def cifar_resnet32(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
+    """0.46 M parameters."""
+    return _cifar_resnet("cifar_resnet32", 5, pretrained, **kwargs)
+
+
+@register_model
+def cifar_resnet44(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
+    """0.66 M parameters."""
+    return _cifar_resnet("cifar_resnet44", 7, pretrained, **kwargs)
+
+
+@register_model
+def cifar_resnet56(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
+    """0.85 M parameters."""
+    return _cifar_resnet("cifar_resnet56", 9, pretrained, **kwargs)
+
+
+@register_model
+def cifar_resnet110(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
+    """1.7 M parameters."""
+    return _cifar_resnet("cifar_resnet110", 18, pretrained, **kwargs)
+
+
+@register_model
+def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """11.17 M parameters; 512 features."""
+    args = {"num_classes": 10, "block": BasicBlock, "layers": (2, 2, 2, 2)} | kwargs
+    return build_model_with_cfg(_resnet, "resnet18_cifar", pretrained, **args)
+
+
+@register_model
+def resnet50_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet:
+    """23.52 M parameters; 2048 features."""
+    args = {"num_classes": 10, "block": Bottleneck, "layers": (3, 4, 6, 3)} | kwargs
+    return build_model_with_cfg(_resnet, "resnet50_cifar", pretrained, **args)
