@@ -128,7 +128,8 @@ def test_a_mixing_run_resumes_bit_for_bit(tmp_path: Path) -> None:
         (
             [
                 MIX.format(0.2, 0.0, 1.0, "batch"),
-                "objective.loss={name: ldam, max_margin: 0.5, scale: 30.0, reweight_from: 0.8, beta: 0.999}",
+                "objective.loss={name: ldam}",
+                "objective.head=cosine",
             ],
             'mix: found with loss "ldam"',
         ),
