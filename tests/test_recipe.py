@@ -68,28 +68,24 @@ MARGIN = "cifar_resnet20.margin_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
 START = "init={release: x, head: centers}"
 STOP = "training.early_stopping={validation_fraction: 0.2, metric: %s, every: 1, patience: 1}"
+LATE = "expected fewer than training.epochs (1); "
 
 
 @pytest.mark.parametrize(
     ("name", "override", "expected"),
     [
         (PACO, "objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),
-        (PACO, "objektive.tau=0.1", 'unknown key "objektive". Did you mean "objective"?'),
         (PACO, "epochs=1", 'unknown key "epochs". Did you mean "training.epochs"?'),
         (PACO, "views.train.0.0.degres=1", 'key "views.train.0.0.degres". Did you mean "degrees"?'),
         (MARGIN, "objective.pair=class", 'unknown key "objective.pair". Did you mean "pairs"?'),
         (MARGIN, "objective.margin=0", '"objective.margin": found 0 '),
         (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco' (str), expected one of"),
         (PACO, "objective={tau: 0.1}", 'missing key "objective.name"'),
-        (PACO, "optimizer={name: sgd}", 'missing key "optimizer.lr"'),
         (PACO, "optimizer.lr='0.1'", "\"optimizer.lr\": found '0.1' (str), expected a valid number"),
-        (PACO, "training.epochs=2.5", '"training.epochs": found 2.5 (float)'),
         (PACO, "objective.tau", "expected KEY.KEY=VALUE"),
-        (PACO, "objective.tau=high", "\"objective.tau\": found 'high' (str)"),
         (PACO, "views.train.7.0.size=3", "expected an index below 2"),
         (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1 and has no keys'),
         (PACO, "init.head=fresh", 'missing key "init.release"'),
-        (PACO, "name=a/b", '"name": found'),
         (PACO, f"name=cifar_resnet20.{'x' * 82}", '"name": found'),
         (
             PACO,
@@ -123,6 +119,11 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: %s, every: 1,
         (PACO, "training.knn_every=1", "training.knn_every: found 1, expected null"),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier", expected another protocol'),
         (MOCO, "method=crt", 'method: found "crt", expected null with objective "moco"'),
+        (
+            MOCO,
+            "training.epochs=1",
+            f"schedule.warmup_epochs: found 5, {LATE}objective.feature_transform.start",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected: str) -> None:
@@ -145,20 +146,6 @@ def test_two_values_that_exclude_each_other_are_refused(changes: list[str], key:
         Recipe.load(CE, changes)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in catalog.list_recipes() if "digits" in name),
-        "cifar_resnet32.balanced_softmax_cifar100_lt100",  # multistep
-    ],
-)
-def test_one_error_says_all_that_one_epoch_needs(name: str) -> None:
-    with pytest.raises(RecipeError, match=r"expected fewer than training\.epochs") as caught:
-        Recipe.load(name, ["training.epochs=1"])
-    mended = str(caught.value).partition("; add --set ")[2].split(" --set ")
-    Recipe.load(name, ["training.epochs=1", *mended])
-
-
 def test_overrides_reach_into_lists_and_are_recorded() -> None:
     recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
     again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
@@ -175,7 +162,7 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
         (["objective.tau=0.2", "training.epochs=70", "training.seed=3"], "objective.tau, training.epochs"),
         ({"data.source": {"kind": "folder"}}, "data.source"),
         (["views.train.0.0.degrees=1.0"], "views.train.0.0.degrees"),
-        (["training.threads=1", "training.accumulate=2", "evaluation=[]", "name=cifar_resnet20.other"], None),
+        (["training.threads=1", "evaluation=[]", "name=cifar_resnet20.other"], None),
         (["objective.tau=0.1"], None),  # its own value
         (["objective.tau=0.2", "description=Mine."], "Mine."),
     ],
@@ -192,22 +179,18 @@ def test_a_description_ends_with_the_keys_that_change_what_is_learned(
     ("overrides", "found"),
     [
         ("training.epochs=1", "found 'training.epochs=1', expected a list"),
-        (5, "found 5, expected a list"),
         ([("training.epochs", 1)], r"found \[\('training.epochs', 1\)\], expected a list"),
         ({"training.epochs": {1}}, r'"training.epochs": found \{1\}, expected a plain value'),
     ],
 )
 def test_other_overrides_are_refused_in_words_of_python(overrides: Any, found: str) -> None:
-    with pytest.raises(RecipeError, match=rf"^overrides: .*{found}") as error:
+    with pytest.raises(RecipeError, match=rf"^overrides: .*{found}"):
         Recipe.load(CE, overrides)
-    assert "--set" not in str(error.value)
 
 
 def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
     given = {"a": np.float64(0.1), "b": np.int64(3), "c": np.bool_(True), "d": Path("x") / "y"}
     assert as_overrides(given) == ["a=0.1", "b=3", "c=true", 'd="x/y"']
-    text = {"name": "cifar_resnet20.mine", "description": "no: \u00e9 \U0001f600"}
-    assert Recipe.load(CE, text).description == text["description"]
 
 
 def test_unknown_recipe_names_the_nearest(tmp_path) -> None:

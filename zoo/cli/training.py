@@ -56,9 +56,10 @@ def pretrain(
     if recipe is None and data is None and init is None and arch is None:
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     check_early(recipe=recipe, data=data, out=out)
-    from zoo import api
+    from zoo import pretraining
+    from zoo.recipe.planning import plan_pretraining
 
-    parsed, root = api.plan_pretraining(
+    parsed, root = plan_pretraining(
         recipe, data=data, overrides=changes(overrides, device), init=init, arch=arch, objective=objective
     )
     if profile:
@@ -66,7 +67,7 @@ def pretrain(
         return
     if recipe is None:
         _tell_made(parsed, out or RUNS / parsed.name)
-    _announce(api.pretrain(parsed, out=out, data=root, resume=resume))
+    _announce(pretraining.pretrain(parsed, out=out, data=root, resume=resume))
 
 
 def _print_step_times(recipe: Recipe, data: Root) -> None:

@@ -31,7 +31,7 @@ from zoo.release.schema import MAX_NAME
 
 
 def _sections() -> Any:
-    """Return the sections of all objectives that there are now."""
+    """Return the sections of all objectives that are registered."""
     return Union[tuple(objective.Config for objective in OBJECTIVES.values())]  # noqa: UP007
 
 
@@ -87,13 +87,11 @@ class Recipe(Config):
             raise RecipeError(f"{where}: found {plain_kind(data)}, expected a mapping of recipe sections")
         if "converted" in data:
             raise RecipeError(
-                f"{where}: the record of a converted release, which cannot be trained; to start from its"
-                ' weights: "zoo finetune RECIPE --init FOLDER"'
+                f'{where}: found a converted release, expected a recipe; start from it by "init"'
             )
-        overrides = as_overrides(overrides)
-        if not overrides:
+        if not (overrides := as_overrides(overrides)):
             return parse(cls, data, where)
-        with suppress(RecipeError):  # one that is whole only with its overrides is taken as it stands
+        with suppress(RecipeError):  # it may be complete only with its overrides
             data = parse(cls, data, where).model_dump(mode="json")
         before = copy.deepcopy(data)
         for override in overrides:
@@ -102,9 +100,8 @@ class Recipe(Config):
         changed = changed_keys(before, recipe.model_dump(mode="json"), overrides)
         if not changed or value_of(overrides, "description") is not None:
             return recipe
-        return recipe.model_copy(
-            update={"description": f"{recipe.description} Changed: {', '.join(changed)}."}
-        )
+        words = f"{recipe.description} Changed: {', '.join(changed)}."
+        return recipe.model_copy(update={"description": words})
 
     @classmethod
     def load(cls, recipe: Recipe | str | Path, overrides: Overrides = ()) -> Recipe:
@@ -122,7 +119,7 @@ class Recipe(Config):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Read plain values as pydantic does, with the objectives that are registered by now."""
+        """Validate plain values with the objectives that are registered by now."""
         section = obj.get("objective") if isinstance(obj, Mapping) else None
         look_up(section.get("name") if isinstance(section, Mapping) else section)
         field, sections = cls.model_fields["objective"], _sections()
