@@ -33,23 +33,10 @@ def digit_images(release: Release, count: int = 32) -> torch.Tensor:
 
 
 def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) -> None:
-    names = {p.name for p in paco.path.iterdir()}
-    assert names == {
-        "config.json",
-        "model.safetensors",
-        "centers.safetensors",
-        "recipe.yaml",
-        "metrics.json",
-        "history.json",
-        "README.md",
-        "accuracy.png",
-        "balance.png",
-        "centers.png",
-        "curves.png",
-        "features.png",
-        "scores.png",
-        "run",
-    }
+    pictures = ("accuracy", "balance", "centers", "curves", "features", "scores")
+    texts = {"config.json", "recipe.yaml", "metrics.json", "history.json", "README.md", "run"}
+    tensors = {"model.safetensors", "centers.safetensors"}
+    assert {p.name for p in paco.path.iterdir()} == texts | tensors | {f"{name}.png" for name in pictures}
     paco.verify()
     released = Recipe.from_yaml((paco.path / "recipe.yaml").read_text(), "released")
     assert released.training.epochs == 12  # the override is recorded
@@ -80,15 +67,17 @@ def test_recorded_accuracy_is_that_of_the_loaded_classifier_on_the_test_images(p
     with torch.no_grad():
         predictions = zoo.load(paco.path, head="centers").eval()(images).argmax(dim=1)
     recorded = next(e for e in paco.metrics["evaluations"] if e["protocol"] == "classifier")["metrics"]
-    assert recorded["accuracy"] == pytest.approx(
-        100 * (predictions == labels).float().mean().item(), abs=1e-4
-    )
-    recalls = [100 * (predictions[labels == c] == c).float().mean().item() for c in range(10)]
+    right = 100 * (predictions == labels).float()
+    assert recorded["accuracy"] == pytest.approx(right.mean().item(), abs=1e-4)
+    recalls = [right[labels == c].mean().item() for c in range(10)]
     assert recorded["per_class"] == pytest.approx(recalls, abs=1e-3)
-    assert recorded["balanced_accuracy"] == pytest.approx(sum(recalls) / 10, abs=1e-3)
-    assert recorded["many"] == pytest.approx(recalls[0], abs=1e-3)  # 125 images
-    assert recorded["medium"] == pytest.approx(sum(recalls[1:5]) / 4, abs=1e-3)  # 80, 52, 33, 21
-    assert recorded["few"] == pytest.approx(sum(recalls[5:]) / 5, abs=1e-3)  # 14 ... 2
+    expected = {
+        "balanced_accuracy": sum(recalls) / 10,
+        "many": recalls[0],  # 125 images
+        "medium": sum(recalls[1:5]) / 4,  # 80, 52, 33, 21
+        "few": sum(recalls[5:]) / 5,  # 14 ... 2
+    }
+    assert {key: recorded[key] for key in expected} == pytest.approx(expected, abs=1e-3)
 
 
 def test_evaluate_again_gives_what_was_recorded_and_replaces_it(copied: Path) -> None:
@@ -108,13 +97,8 @@ def test_evaluate_again_gives_what_was_recorded_and_replaces_it(copied: Path) ->
 
 
 def test_finetune_starts_from_the_release_with_a_head_of_its_centers(paco: Release, tmp_path: Path) -> None:
-    changes = [
-        "training.epochs=1",
-        "schedule.warmup_epochs=0",
-        "optimizer.lr=0.0",
-        "init={release: x, head: centers}",
-    ]
-    tuned = zoo.finetune(CE, init=paco.path, out=tmp_path / "ft", overrides=changes)
+    changes = ["training.epochs=1", "schedule.warmup_epochs=0", "optimizer.lr=0.0"]
+    tuned = zoo.finetune(CE, init=paco.path, head="centers", out=tmp_path / "ft", overrides=changes)
     # with a learning rate of 0 the parameters are exactly those it started from
     before, after = (dict(zoo.load(p, head="centers").named_parameters()) for p in (paco.path, tuned.path))
     for name, value in before.items():
@@ -132,23 +116,13 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_an_unfinished_training_is_called_so_with_what_to_do(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = zoo.open(copied).metrics["training"]["steps"]
+def test_an_unfinished_training_is_called_so_with_what_to_do(copied: Path) -> None:
     (copied / "config.json").unlink()
-    (newest,) = (copied / "run" / "checkpoints").glob(f"step-{steps:09d}.pt")
-    newest.rename(newest.with_name("step-000000007.pt"))
-    for older in set(newest.parent.glob("*.pt")) - {newest.with_name("step-000000007.pt")}:
-        older.unlink()
-    with (copied / "run" / "metrics.jsonl").open("a") as rows:
-        rows.write('{"step": 9')  # a crash
-    monkeypatch.chdir(copied.parent.parent)
-    for name in (f"{copied.parent.name}/{copied.name}", copied, copied / "run"):  # the first could be a Hub's
-        with pytest.raises(zoo.ZooError, match=rf"no release yet, but an unfinished training of {PACO}"):
+    for name in (copied, copied / "run"):
+        with pytest.raises(ZooError, match=rf"no release yet, but an unfinished training of {PACO}"):
             zoo.open(name)
     shutil.rmtree(copied / "run")  # what is left may be a damaged release
-    with pytest.raises(zoo.ZooError, match=r"no release, config\.json is missing"):
+    with pytest.raises(ZooError, match=r"no release, config\.json is missing"):
         zoo.load(copied)
 
 
@@ -291,11 +265,3 @@ def test_without_test_images_a_training_that_measures_nothing_makes_a_release(tm
         assert (release.path / "curves.png").is_file() and not (release.path / "features.png").exists()
     with pytest.raises(zoo.ZooError, match='no test folder "val"'):
         zoo.evaluate(release, "knn", data)
-
-
-def test_centers_of_other_classes_are_refused(paco: Release, tmp_path: Path) -> None:
-    data = picture_folder(tmp_path / "pictures")
-    with pytest.raises(zoo.ZooError, match=r"found 2 classes \(dark, light"):
-        zoo.evaluate(paco, "classifier", f"folder:{data}")
-    with pytest.raises(zoo.ZooError, match=r"are of other classes than the data"):
-        zoo.finetune(CE, init=paco.path, head="centers", out=tmp_path / "o", data=data, overrides=FOLDER)

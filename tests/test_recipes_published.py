@@ -11,6 +11,8 @@ import torch
 
 from zoo import catalog
 from zoo.config import load_yaml
+from zoo.data import open_dataset
+from zoo.data.long_tail import class_sizes
 from zoo.recipe import Recipe
 
 IMBALANCES = (100, 50, 10)
@@ -173,28 +175,23 @@ def test_a_long_tailed_family_is_the_same_on_both_data_sets(method: str) -> None
     assert ten == hundred
 
 
-def test_balanced_softmax_and_paco_differ_in_the_objective_alone() -> None:
-    """And so in the second view, which a classifier has no use for."""
-    methods = ("paco", "balanced_softmax")
-    ours, theirs = (without_identity(f"cifar_resnet32.{method}_cifar100_lt100") for method in methods)
-    assert ours.pop("objective") != theirs.pop("objective")
-    assert ours["views"].pop("train")[:1] == theirs["views"].pop("train")
-    assert ours == theirs
-
-
-@pytest.mark.parametrize("imbalance", IMBALANCES)
-def test_what_is_added_to_a_long_tailed_recipe_is_all_that_differs(imbalance: int) -> None:
-    base, ft = (without_identity(f"cifar_resnet32.{m}_cifar100_lt{imbalance}") for m in ("paco", "paco_ft"))
-    assert base["objective"].pop("feature_transform") is None
-    found = ft["objective"].pop("feature_transform")
-    assert (found["positives"]["alpha"], found["negatives"]["alpha"]) == (2.0, 1.6)
-    assert found["start_epoch"] == base["schedule"]["warmup_epochs"]
-    assert base == ft
-    methods = ("balanced_softmax", "ce_autoaugment")
-    balanced, plain_ce = (without_identity(f"cifar_resnet32.{m}_cifar100_lt{imbalance}") for m in methods)
-    losses = (balanced["objective"].pop("loss"), plain_ce["objective"].pop("loss"))
-    assert losses == ("balanced_softmax", "cross_entropy")
-    assert balanced == plain_ce
+@pytest.mark.parametrize(
+    ("base", "other", "keys"),
+    [
+        # and so in the second view, which a classifier has no use for
+        ("paco_cifar100_lt100", "balanced_softmax_cifar100_lt100", "objective views"),
+        ("ce_cifar100_lt100", "ldam_drw_cifar100_lt100", "method"),
+        ("bcl_cifar100_lt100", "bcl_cifar100_lt100_e400", "training schedule"),
+        *((f"paco_cifar100_lt{i}", f"paco_ft_cifar100_lt{i}", "objective") for i in IMBALANCES),
+        *(
+            (f"balanced_softmax_cifar100_lt{i}", f"ce_autoaugment_cifar100_lt{i}", "objective")
+            for i in (100, 10)
+        ),
+    ],
+)
+def test_recipes_that_are_compared_differ_in_what_is_compared_alone(base: str, other: str, keys: str) -> None:
+    ours, theirs = (without_identity(f"cifar_resnet32.{name}") for name in (base, other))
+    assert {key for key in ours if ours[key] != theirs[key]} == {*keys.split()}
 
 
 @pytest.mark.parametrize(
@@ -214,15 +211,37 @@ def test_ft_is_all_that_the_ft_recipe_adds(arch: str, source: str) -> None:
     assert base == ft
 
 
-def published() -> list[str]:
-    return [name for name in catalog.list_recipes() if not name.startswith("cifar_resnet20.")]
-
-
-@pytest.mark.parametrize("name", published())
+@pytest.mark.parametrize("name", [n for n in catalog.list_recipes() if not n.startswith("cifar_resnet20.")])
 def test_header_says_where_the_target_was_read(name: str) -> None:
     target = catalog.recipe_header(catalog.recipe_path(name).read_text())["Target"]
     figure, _, rest = target.partition(";")
-    if figure == "none":
-        return
-    assert 30 < float(figure.removesuffix(" top-1")) < 100
-    assert "[V" in rest or "[M" in rest  # read in a repository, or from memory
+    if figure != "none":
+        assert 30 < float(figure.removesuffix(" top-1")) < 100
+        assert "[V" in rest or "[M" in rest  # read in a repository, or from memory
+
+
+PER_CLASS = {"cifar10": (5_000, 10), "cifar100": (500, 100)}  # of the originals
+
+
+def images(recipe: Recipe) -> int | None:
+    """Return how many images are trained on; None where they are not at hand and not known."""
+    data = recipe.data
+    if data.source.kind == "digits":
+        return len(open_dataset(data, "train", None))
+    known = PER_CLASS.get("cifar100" if "cifar100" in recipe.name else data.source.kind)
+    if known is None or data.subset is not None:
+        return None
+    of_each, classes = known
+    if data.long_tail is None:
+        return of_each * classes
+    return sum(class_sizes(data.long_tail, data.long_tail.max_per_class or of_each, classes))
+
+
+KNOWN = {name: count for name in catalog.list_recipes() if (count := images(Recipe.load(name))) is not None}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_last_batch_of_an_epoch_is_large_enough(name: str) -> None:
+    section = Recipe.load(name).training
+    last = 0 if section.drop_last else KNOWN[name] % section.batch_size
+    assert last == 0 or last >= 8, f"{KNOWN[name]} images in batches of {section.batch_size}"

@@ -33,8 +33,11 @@ def _rows(recipe: Recipe) -> list[Row]:
     plain = plain and not isinstance(recipe.method, LDAMDRW)  # the cross-entropy of images as they come
     batch, parts, precision = training.batch_size, training.accumulate, training.precision
     groups, most = getattr(section, "key_groups", 1), max(1, training.batch_size // training.accumulate // 2)
-    falls, prefix = schedule.milestones, schedule.warmup_prefix and schedule.name != "cosine"
+    falls, name_of_schedule, device = schedule.milestones, schedule.name, training.device
     transform, late = getattr(section, "feature_transform", None), f"fewer than training.epochs ({epochs})"
+    by_loss, again = stop and stop.metric == "loss", training.checkpoint_activations
+    uneven, blind = (name_of_schedule == "multistep") != bool(falls), candidates or classless
+    probes = [each.protocol for each in recipe.evaluation]
     starts = {
         "schedule.warmup_epochs": schedule.warmup_epochs,
         "schedule.milestones": max(falls, default=0),
@@ -48,31 +51,21 @@ def _rows(recipe: Recipe) -> list[Row]:
         (partial and not candidates, "data.partial_labels", partial and partial.kind, f"null for {name}"),
         (centers and kind is not Classify, "init.head", "centers", f'"fresh" for {name}'),
         (centers and cosine, "init.head", "centers", '"fresh" with objective.head "cosine", without a bias'),
-        (stop and (candidates or classless), "training.early_stopping", "a section", f"null for {name}"),
-        (
-            stop and stop.metric == "loss" and not plain,
-            "training.early_stopping.metric",
-            "loss",
-            "an accuracy",
-        ),
+        (stop and blind, "training.early_stopping", "a section", f"null for {name}"),
+        (by_loss and not plain, "training.early_stopping.metric", "loss", "an accuracy: it trains another"),
         (candidates and sampling != "instance", "training.sampling", sampling, f'"instance" for {name}'),
         (knn and not kind.learns_without_labels(section), "training.knn_every", knn, f"null for {name}"),
         (batch % parts, "training.accumulate", parts, f"a divisor of training.batch_size ({batch})"),
         (groups > most, "objective.key_groups", groups, f"at most {most}, of two keys each"),
-        (prefix, "schedule.warmup_prefix", True, f'false with schedule "{schedule.name}"'),
+        (schedule.warmup_prefix and name_of_schedule != "cosine", "schedule.warmup_prefix", True, "false"),
+        (uneven, "schedule.milestones", falls, 'some for "multistep" and none for other schedules'),
+        (precision in ON_GPU_ALONE and device == "cpu", "training.precision", precision, '"fp32" or "bf16"'),
+        (again and training.compile, "training.checkpoint_activations", True, "false with training.compile"),
         *((start >= epochs, key, start, late) for key, start in starts.items()),
     ]
-    if (schedule.name == "multistep") != bool(falls):
-        rows.append((True, "schedule.milestones", falls, 'some for "multistep" and none for other schedules'))
-    if precision in ON_GPU_ALONE and training.device == "cpu":
-        rows.append((True, "training.precision", precision, '"fp32" or "bf16" on the CPU'))
-    if training.checkpoint_activations and training.compile:
-        rows.append((True, "training.checkpoint_activations", True, "false with training.compile"))
-    for place, protocol in enumerate(recipe.evaluation):
-        refused = classless and protocol.protocol == "classifier"
-        rows.append(
-            (refused, f"evaluation.{place}", "classifier", f"another protocol for {name}, without centers")
-        )
+    for place, probe in enumerate(probes):
+        bad, text = classless and probe == "classifier", f"another protocol for {name}"
+        rows.append((bad, f"evaluation.{place}", probe, text))
     return rows
 
 

@@ -13,23 +13,14 @@ from zoo.recipe.recipe import Recipe
 
 
 class Key(NamedTuple):
-    """A key of a recipe, or one of several sections that may stand at one.
+    """A key of a recipe, or one of several sections that may stand at one."""
 
-    Attributes:
-        name: with the words that choose sections, `objective.paco.tau`.
-        path: as `--set` takes it, `objective.tau`; N stands for a place in a list.
-        kind: its type in words; empty for one of several sections.
-        default: as JSON; None where a recipe has to state it.
-        text: what it means.
-        inside: the keys of a section, or the sections that may stand there.
-    """
-
-    name: str
-    path: str
-    kind: str
-    default: str | None
+    name: str  # with the words that choose sections, `objective.paco.tau`
+    path: str  # as `--set` takes it, `objective.tau`; N stands for a place in a list
+    kind: str  # its type in words; empty for one of several sections
+    default: str | None  # as JSON; None where a recipe has to state it
     text: str
-    inside: tuple[Key, ...]
+    inside: tuple[Key, ...]  # the keys of a section, or the sections that may stand there
 
 
 def find_keys(name: str = "") -> list[Key]:
@@ -44,7 +35,8 @@ def find_keys(name: str = "") -> list[Key]:
     ends = f".{sought}"
     found = [key for key in known if f".{key.name}".endswith(ends) or (key.kind and key.path == sought)]
     if not found:
-        hint = did_you_mean(sought, [word for key in known for word in (key.name, key.path, _last(key))])
+        words = [word for key in known for word in (key.name, key.path, key.name.split(".")[-1])]
+        hint = did_you_mean(sought, words)
         raise RecipeError(f'keys: found "{name}", expected a section or a key of a recipe.{hint}')
     found = [*{key[1:-1]: key for key in reversed(found)}.values()][::-1]  # objectives share many
     paths = Counter(key.path for key in found)
@@ -55,10 +47,6 @@ def _walk(key: Key) -> Iterator[Key]:
     yield key
     for each in key.inside:
         yield from _walk(each)
-
-
-def _last(key: Key) -> str:
-    return key.name.rpartition(".")[2]
 
 
 @functools.cache

@@ -104,10 +104,7 @@ class KNNProtocol(Config):
 
 
 class FewShotProtocol(Config):
-    """A classifier on the features of `shots` training images of each class, drawn anew `draws` times.
-
-    Images of fewer shots are part of those of more. A class with too few images is an error.
-    """
+    """A classifier on the features of `shots` training images of each class, drawn anew `draws` times."""
 
     protocol: Literal["few_shot"]
     shots: PositiveInt = Field(5, description="Images of each class.")

@@ -26,10 +26,8 @@ from zoo.release import Preprocess, Release
 from zoo.release.schema import MAX_NAME
 
 Start = str | Path | Release | None
-SMALL = 64
-"""Up to so many pixels a side, images are kept at the input's size and augmented on the device."""
-TITLES = {"moco": ("MoCo v2", "moco_v2"), "simclr": ("SimCLR", "simclr")}
-"""Objectives that recipes are made for: what they are called in a description, and in a name."""
+SMALL = 64  # pixels a side, up to which images are kept at the input's size and augmented on the device
+TITLES = {"moco": ("MoCo v2", "moco_v2"), "simclr": ("SimCLR", "simclr")}  # in descriptions, and in names
 
 
 def finetuning(init: Start, config: DataConfig, root: Root, overrides: Sequence[str]) -> Recipe:
@@ -192,9 +190,13 @@ def _common(
             "decay_norm_and_bias": sgd,
             "layer_decay": None if sgd or not hasattr(model, "group_matcher") else 0.75,
         },
-        "training": {"channels_last": sgd, "clip_grad": None if sgd else 1.0},
+        "training": {
+            "channels_last": sgd,
+            "clip_grad": None if sgd else 1.0,
+            "observe_every": 20,
+            "log_every": 10,
+        },
     }
-    plain["training"] |= {"observe_every": 20, "log_every": 10}
     return plain, sgd
 
 
