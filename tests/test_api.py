@@ -80,22 +80,6 @@ def test_recorded_accuracy_is_that_of_the_loaded_classifier_on_the_test_images(p
     assert {key: recorded[key] for key in expected} == pytest.approx(expected, abs=1e-3)
 
 
-def test_evaluate_again_gives_what_was_recorded_and_replaces_it(copied: Path) -> None:
-    release = zoo.open(copied)
-    before = release.metrics["evaluations"]
-    for entry in before:
-        again = zoo.evaluate(copied, entry["protocol"])
-        assert again["metrics"] == entry["metrics"]
-        assert again["data"] == "digits, long tail 50"
-        assert f"{entry['metrics']['accuracy']:.2f}" in release.card
-    assert len(release.metrics["evaluations"]) == len(before)
-    zoo.evaluate(copied, "knn", k=3)
-    assert len(release.metrics["evaluations"]) == len(before) + 1
-    assert "k: 3" in release.card
-    zoo.evaluate(copied, "knn", k=7, save=False)
-    assert len(release.metrics["evaluations"]) == len(before) + 1
-
-
 def test_finetune_starts_from_the_release_with_a_head_of_its_centers(paco: Release, tmp_path: Path) -> None:
     changes = ["training.epochs=1", "schedule.warmup_epochs=0", "optimizer.lr=0.0"]
     tuned = zoo.finetune(CE, init=paco.path, head="centers", out=tmp_path / "ft", overrides=changes)
@@ -124,17 +108,6 @@ def test_an_unfinished_training_is_called_so_with_what_to_do(copied: Path) -> No
     shutil.rmtree(copied / "run")  # what is left may be a damaged release
     with pytest.raises(ZooError, match=r"no release, config\.json is missing"):
         zoo.load(copied)
-
-
-@pytest.mark.parametrize(
-    ("arch", "expected"), [("vit_tiny_patch16_224", "img_size"), ("cifar_resnet21", "Did you mean")]
-)
-def test_a_backbone_that_cannot_take_the_images_is_refused_before_training(
-    arch: str, expected: str, tmp_path: Path
-) -> None:
-    with pytest.raises(zoo.ZooError, match=expected):
-        zoo.pretrain(PACO, out=tmp_path / "x", overrides=[f"backbone.arch={arch}", f"name={arch}.x"])
-    assert not (tmp_path / "x").exists()
 
 
 def picture_folder(root: Path, *, bad: str | None = None) -> Path:

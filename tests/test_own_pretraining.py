@@ -11,7 +11,6 @@ import zoo
 from tests import warm
 from tests.data_fixtures import photo
 from zoo.errors import ZooError
-from zoo.recipe import Recipe
 from zoo.recipe.planning import plan_pretraining
 from zoo.recipe.templates import batch_for, epochs_for
 
@@ -61,7 +60,6 @@ def test_the_recipe_is_moco_v2_for_the_images_and_the_architecture(flat: Path) -
     assert (training.batch_size, training.drop_last) == (20, True)
     assert (training.epochs, recipe.schedule.warmup_epochs) == (200, 10)
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("momentum", 0.02344)
-    assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
 
 
 def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest() -> None:
@@ -72,12 +70,10 @@ def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest() -> None:
     assert recipe.objective.queue_size == 300 and recipe.schedule.warmup_epochs == 4
     rate = pytest.approx(5e-4 * 100 / 256, rel=1e-3)
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adamw", rate)
-    args = ("backbone.args={img_size: 32, patch_size: 8}", "views.eval.size=32")
+    args = ("backbone.args={patch_size: 8}", "views.eval.size=32")
     small = planned(arch="vit_tiny_patch16_224", overrides=args)
     assert small.backbone.args == {"img_size": 32, "patch_size": 8}
     assert small.views.backend == "tensor" and small.data.image_size == 32
-    for arch, built in (("vit_tiny_patch16_224", {"img_size": 32}), ("resnet18", {})):
-        assert planned(arch=arch, overrides={"views.eval.size": 32}).backbone.args == built
 
 
 def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_rate() -> None:
@@ -90,12 +86,8 @@ def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_ra
     assert recipe.description.endswith("Changed: objective.tau.")
 
 
-@pytest.mark.parametrize(
-    ("arch", "optimizer"),
-    [("resnet18", "momentum"), ("vit_tiny_patch16_224", "adamw"), ("levit_128s", "adamw")],
-)
-def test_attention_learns_by_adamw_also_beside_batchnorm(arch: str, optimizer: str) -> None:
-    assert planned(arch=arch).optimizer.name == optimizer
+def test_attention_learns_by_adamw_also_beside_batchnorm() -> None:
+    assert planned(arch="levit_128s").optimizer.name == "adamw"
 
 
 def test_few_images_get_small_batches_and_many_fewer_epochs() -> None:
@@ -132,19 +124,11 @@ def test_each_missing_piece_is_one_clear_error(arguments: dict[str, Any], expect
         zoo.pretrain(**arguments)
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path, tmp_path: Path) -> None:
-    changes = ("training.epochs=1", "schedule.warmup_epochs=0", "evaluation=[]", "data.image_size=8")
-    spec = f"folder:{classes}?per_class=5"
-    made = zoo.pretrain(CE, data=spec, out=tmp_path / "out", overrides=changes)
-    assert made.name == f"{CE}_changed"
-    data = made.recipe["data"]
-    assert data["source"] == {"kind": "folder", "train": "train", "test": "val"}
-    assert (data["long_tail"], data["subset"]["per_class"]) == (None, 5)
-    assert made.class_names == ("ant", "bee")
+def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path) -> None:
     changes = ["data.subset={per_class: 2}"]  # which come after the spec's
-    recipe, root = plan_pretraining(CE, data=f"folder:{classes / 'train'}", overrides=changes)
-    assert root == classes / "train" and recipe.data.source.train == "."
+    recipe, root = plan_pretraining(CE, data=f"folder:{classes / 'train'}?per_class=5", overrides=changes)
+    assert (recipe.name, root) == (f"{CE}_changed", classes / "train")
+    assert recipe.data.source.train == "." and recipe.data.long_tail is None
     assert recipe.data.subset is not None and recipe.data.subset.per_class == 2
 
 

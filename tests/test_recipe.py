@@ -31,9 +31,7 @@ def test_shipped_recipe_is_a_page_with_a_header_and_survives_a_round_trip(name: 
     assert recipe.name == name
     assert load_yaml(recipe.to_yaml(), name) == recipe.model_dump(mode="json")  # no value is left out
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
-    assert len(text.splitlines()) <= 45
-    header = "\n".join(line for line in text.splitlines() if line.startswith("#"))
-    assert f"zoo pretrain {name}" in header
+    assert len(text.splitlines()) <= 45 and f"zoo pretrain {name}" in text
     facts = catalog.recipe_header(text)
     assert {"Target", "Here", "Takes", "Expect"} <= set(facts)
     assert re.match(r"(none|[\d.]+ [\w -]+);", facts["Target"]), facts["Target"]
@@ -84,17 +82,8 @@ LATE = "expected fewer than training.epochs (1); "
         (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1 and has no keys'),
         (PACO, "init.head=fresh", 'missing key "init.release"'),
         (PACO, f"name=cifar_resnet20.{'x' * 82}", '"name": found'),
-        (
-            PACO,
-            "backbone.arch=resnet18.a1_in1k",
-            'without the tag, "resnet18"; weights are named by init: {rel',
-        ),
+        (PACO, "backbone.arch=resnet18.a1_in1k", 'without the tag, "resnet18"; weights are named by'),
         (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
-        (
-            MOCO,
-            "objective.feature_transform={positives: null, negatives: null}",
-            "found neither positives nor",
-        ),
         # combinations
         (PACO, "views.train=[[]]", "views.train: found 1, expected 2 view(s)"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
@@ -105,22 +94,14 @@ LATE = "expected fewer than training.epochs (1); "
         (PACO, START, 'init.head: found "centers", expected "fresh"'),
         (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", 'found "uniform", expected null'),
         (PICO, "data.partial_labels=null", "data.partial_labels: found null, expected candidate sets"),
-        (
-            PICO,
-            "training.sampling=class_balanced",
-            'training.sampling: found "class_balanced", expected "inst',
-        ),
+        (PICO, "training.sampling=class_balanced", 'training.sampling: found "class_balanced", exp'),
         (PICO, STOP % "accuracy", "training.early_stopping: found"),
         (MOCO, STOP % "accuracy", "training.early_stopping: found"),
         (PACO, STOP % "loss", 'training.early_stopping.metric: found "loss"'),
         (PACO, "training.knn_every=1", "training.knn_every: found 1, expected null"),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier", expected another protocol'),
         (MOCO, "method=crt", 'method: found "crt", expected null with objective "moco"'),
-        (
-            MOCO,
-            "training.epochs=1",
-            f"schedule.warmup_epochs: found 5, {LATE}objective.feature_transform.start",
-        ),
+        (MOCO, "training.epochs=1", f"warmup_epochs: found 5, {LATE}objective.feature_transform"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected: str) -> None:
@@ -135,6 +116,7 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
         (["training.precision=fp16", "training.device=cpu"], "training.precision"),
         (["training.checkpoint_activations=true", "training.compile=default"], "training.checkpoint_act"),
         (["method=ldam_drw", "objective.mix={mixup: 0.2}"], "objective.mix"),
+        (["method=crt", "objective.head=cosine"], "objective.head"),
         (["objective.loss={name: ldam}", "objective.head=cosine", START], "init.head"),
     ],
 )
@@ -147,9 +129,7 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
     recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
     again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
     assert again.objective.feature_transform.positives.alpha == 2.0, "the rest is the defaults"
-    assert again.objective.tau == 0.3
-    assert again.views.train[0][0].degrees == 5.0
-    assert again.training.clip_grad == 1.0
+    assert (again.objective.tau, again.views.train[0][0].degrees, again.training.clip_grad) == (0.3, 5.0, 1.0)
     assert recipe.sha256 != Recipe.load(PACO).sha256
 
 

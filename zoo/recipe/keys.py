@@ -84,8 +84,7 @@ def _parts(facts: dict[str, Any]) -> tuple[list[str], list[tuple[str, str]]]:
         kinds, sections = _parts(facts["items"])
         return [f"list of {' or '.join(kinds)}"], sections
     if several := [_parts(each) for each in facts.get("anyOf") or facts.get("oneOf") or ()]:
-        return [kind for kinds, _ in several for kind in kinds], [
-            each for _, found in several for each in found
-        ]
+        kinds = [kind for found, _ in several for kind in found]
+        return kinds, [section for _, found in several for section in found]
     words = facts.get("enum", [facts["const"]] if "const" in facts else [])
     return [", ".join(map(str, words)) or facts.get("type", "value")], []

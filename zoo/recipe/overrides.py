@@ -71,7 +71,8 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise RecipeError(f'--set "{override}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
-    value, node = load_yaml(text, f'--set "{override}"'), data
+    value = load_yaml(text, f'--set "{override}"')
+    node: Any = data
     for depth, key in enumerate(keys):
         at = ".".join(keys[:depth])
         if isinstance(node, list) and not (key.isdigit() and int(key) < len(node)):

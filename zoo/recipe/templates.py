@@ -30,7 +30,9 @@ SMALL = 64  # pixels a side, up to which images are kept at the input's size and
 TITLES = {"moco": ("MoCo v2", "moco_v2"), "simclr": ("SimCLR", "simclr")}  # in descriptions, and in names
 
 
-def finetuning(init: Start, config: DataConfig, root: Root, overrides: Sequence[str]) -> Recipe:
+def finetuning(
+    init: str | Path | Release, config: DataConfig, root: Root, overrides: Sequence[str]
+) -> Recipe:
     """Return a recipe for fine-tuning a release on labelled images: cross-entropy with a new head.
 
     600 steps of 64 images, but 5 to 50 epochs; a tenth of them warm up. What depends on the numbers of epochs
