@@ -67,7 +67,7 @@ def test_evaluate_warns_where_nobody_says_how_a_models_images_are_made() -> None
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("imagenet", "preprocess: found 'imagenet' (str), expected a mapping with the keys"),
+        ("imagenet", "preprocess: found 'imagenet' (str), expected a valid dictionary"),
         (PIXELS | {"size": 8}, 'preprocess: unknown key "size"'),
         ({key: value for key, value in PIXELS.items() if key != "std"}, 'preprocess: missing key "std"'),
         (PIXELS | {"interpolation": "bicubik"}, 'Did you mean "bicubic"'),

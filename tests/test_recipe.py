@@ -198,7 +198,7 @@ def test_every_key_of_every_section_has_a_text() -> None:
     assert known["objective.paco.momentum"][1:4] == ("objective.momentum", "number or section", "0.999")
     assert known["evaluation.knn.k"].path == "evaluation.N.k"
     kinds = {
-        "training.epochs": "integer",
+        "training.epochs": "integer, minimum 1",
         "training.ema": "section or null",
         "views.train": "list of list of section",
         "schedule.name": "constant, cosine, multistep",

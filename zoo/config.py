@@ -189,7 +189,8 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
             if getattr(event, "anchor", None) or getattr(event, "tag", None):  # an alias has its anchor's
                 problem = "anchors, aliases and tags are not allowed"
             if problem:
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+                where_found: Any = event.start_mark  # of libyaml or of PyYAML
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=where_found)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from zoo.errors import RecipeError, did_you_mean
 from zoo.recipe.recipe import Recipe
 
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+
 
 class Key(NamedTuple):
     """A key of a recipe, or one of several sections that may stand at one."""
@@ -86,5 +88,7 @@ def _parts(facts: dict[str, Any]) -> tuple[list[str], list[tuple[str, str]]]:
     if several := [_parts(each) for each in facts.get("anyOf") or facts.get("oneOf") or ()]:
         kinds = [kind for found, _ in several for kind in found]
         return kinds, [section for _, found in several for section in found]
-    words = facts.get("enum", [facts["const"]] if "const" in facts else [])
-    return [", ".join(map(str, words)) or facts.get("type", "value")], []
+    words = facts.get("enum", [facts["const"]] if "const" in facts else [facts.get("type", "value")])
+    return [
+        ", ".join([*map(str, words), *(f"{each} {facts[each]:g}" for each in _BOUNDS if each in facts)])
+    ], []
