@@ -89,6 +89,5 @@ def _parts(facts: dict[str, Any]) -> tuple[list[str], list[tuple[str, str]]]:
         kinds = [kind for found, _ in several for kind in found]
         return kinds, [section for _, found in several for section in found]
     words = facts.get("enum", [facts["const"]] if "const" in facts else [facts.get("type", "value")])
-    return [
-        ", ".join([*map(str, words), *(f"{each} {facts[each]:g}" for each in _BOUNDS if each in facts)])
-    ], []
+    bounds = [f"{each} {facts[each]:g}" for each in _BOUNDS if each in facts]
+    return [", ".join([*map(str, words), *bounds])], []
