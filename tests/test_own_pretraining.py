@@ -70,9 +70,8 @@ def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest() -> None:
     assert recipe.objective.queue_size == 300 and recipe.schedule.warmup_epochs == 4
     rate = pytest.approx(5e-4 * 100 / 256, rel=1e-3)
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adamw", rate)
-    args = ("backbone.args={patch_size: 8}", "views.eval.size=32")
-    small = planned(arch="vit_tiny_patch16_224", overrides=args)
-    assert small.backbone.args == {"img_size": 32, "patch_size": 8}
+    small = planned(arch="vit_tiny_patch16_224", overrides={"views.eval.size": 32})
+    assert small.backbone.args == {"img_size": 32}
     assert small.views.backend == "tensor" and small.data.image_size == 32
 
 

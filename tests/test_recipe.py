@@ -116,7 +116,7 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
         (["training.precision=fp16", "training.device=cpu"], "training.precision"),
         (["training.checkpoint_activations=true", "training.compile=default"], "training.checkpoint_act"),
         (["method=ldam_drw", "objective.mix={mixup: 0.2}"], "objective.mix"),
-        (["method=crt", "objective.head=cosine"], "objective.head"),
+        (["method=crt", "training.sampling=square_root"], "training.sampling"),
         (["objective.loss={name: ldam}", "objective.head=cosine", START], "init.head"),
     ],
 )
