@@ -52,12 +52,7 @@ def _rows(recipe: Recipe) -> list[Row]:
         (centers and kind is not Classify, "init.head", "centers", f'"fresh" for {name}'),
         (centers and cosine, "init.head", "centers", '"fresh" with objective.head "cosine", without a bias'),
         (stop and blind, "training.early_stopping", "a section", f"null for {name}"),
-        (
-            by_loss and not plain,
-            "training.early_stopping.metric",
-            "loss",
-            '"accuracy": another loss is trained',
-        ),
+        (by_loss and not plain, "training.early_stopping.metric", "loss", '"accuracy" with another loss'),
         (candidates and sampling != "instance", "training.sampling", sampling, f'"instance" for {name}'),
         (knn and not kind.learns_without_labels(section), "training.knn_every", knn, f"null for {name}"),
         (batch % parts, "training.accumulate", parts, f"a divisor of training.batch_size ({batch})"),

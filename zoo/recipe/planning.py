@@ -60,7 +60,9 @@ def plan_pretraining(
 
 def _named_parts(recipe: Recipe) -> list[Any]:
     """Return what the name of a recipe tells: data, though not where they are, objective and method."""
-    data, source = recipe.data, as_archive(recipe.data.source)
-    parts = [getattr(recipe.objective, key, None) for key in ("name", "loss", "feature_transform", "distill")]
-    place = [source.kind, *(getattr(source, key, None) for key in ("repo", "config", "label", "name"))]
-    return [*place, data.long_tail, data.subset, data.partial_labels, recipe.method, *parts]
+    data, source, objective = recipe.data, as_archive(recipe.data.source), recipe.objective
+    place = [getattr(source, key, None) for key in ("kind", "repo", "config", "label", "name")]
+    loss, method = getattr(objective, "loss", None), recipe.method and recipe.method.name
+    transformed = getattr(objective, "feature_transform", None) is not None
+    learned = [objective.name, getattr(loss, "name", loss), getattr(objective, "distill", None), transformed]
+    return [*place, data.long_tail, data.subset, data.partial_labels, *learned, method]
