@@ -202,9 +202,7 @@ def snapshot(
     step: int | None = None,
     overrides: Overrides = (),
 ) -> Release:
-    """Make a release of a training that goes on, or was stopped, from a checkpoint, as if it ended there.
-
-    The run's folder is only read, and the card says how far the training was.
+    """Make a release from a checkpoint of a training, as if it had ended there; the run's folder is only read.
 
     Args:
         run: the folder of the training, as `out` of `pretrain`; not of a method with several trainings.
