@@ -202,7 +202,7 @@ def snapshot(
     step: int | None = None,
     overrides: Overrides = (),
 ) -> Release:
-    """Make a release from a checkpoint of a training, as if it had ended there; the run's folder is only read.
+    """Make a release from a checkpoint of a training, as if it had ended there; its folder is only read.
 
     Args:
         run: the folder of the training, as `out` of `pretrain`; not of a method with several trainings.
