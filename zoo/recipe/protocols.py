@@ -26,7 +26,7 @@ from zoo.recipe.sections import (
 
 Grid = Annotated[list[Positive], Field(min_length=1)]
 Half = Annotated[float, Field(gt=0, le=0.5)]
-Ranks = Annotated[list[PositiveInt], Field(min_length=1)]
+Depths = Annotated[list[PositiveInt], Field(min_length=1)]
 
 
 class Trained(Config):
@@ -142,7 +142,7 @@ class RetrievalProtocol(Config):
     """Test images look for images of their class, by cosine similarity; exact, independent of data order."""
 
     protocol: Literal["retrieval"]
-    k: Ranks = Field(
+    k: Depths = Field(
         [1, 2, 4, 8], description="Recall@k: queries with one of their class among the nearest k."
     )
     gallery: Literal["test", "train"] = Field("test", description="Where they look; as in metric learning.")
