@@ -14,8 +14,7 @@ from pydantic import Field
 
 from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse
-from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.recipe import Recipe
+from zoo.errors import RecipeError, did_you_mean
 
 
 class Cat(Config):
@@ -38,29 +37,21 @@ class House(Config):
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (
-            {"name": "a", "pets": [{"kind": "cat", "live": 3}]},
-            'key "pets.0.live". Did you mean "lives"? Valid',
-        ),
-        ({"name": "a", "pets": [{"kind": "cat", "live": 3}]}, "keys: kind, lives"),
-        (
-            {"name": "a", "pets": [{"kind": "dog", "tail": "x"}]},
-            "\"pets.0.tail\": found 'x' (str), expected a",
-        ),
-        ({"name": "a", "keeper": {"kind": "cat", "lives": True}}, "found True (bool)"),
-        ({"name": "a", "floor": "atic"}, 'Did you mean "attic"?'),
-        (
-            {"name": "a", "keeper": {"kind": "cta"}},
-            "found 'cta' (str), expected one of 'cat', 'dog'. Did you",
-        ),
-        ({"pets": [{"kind": "dog"}]}, 'missing key "name"; missing key "pets.0.tail"'),
-        ({"name": "a", "keeper": "dog"}, 'missing key "keeper.tail"'),
-        ({"name": "a", "pets": ["cta"]}, "\"pets.0.kind\": found 'cta'"),
+        ({"pets": [{"kind": "cat", "live": 3}]}, '"pets.0.live". Did you mean "lives"? Valid keys: kind'),
+        ({"pets": [{"kind": "dog", "tail": "x"}]}, "\"pets.0.tail\": found 'x' (str), expected a valid"),
+        ({"keeper": {"kind": "cat", "lives": True}}, '"keeper.lives": found True (bool), expected a'),
+        ({"floor": "atic"}, 'Did you mean "attic"?'),
+        ({"keeper": {"kind": "cta"}}, "\"keeper.kind\": found 'cta' (str), expected one of 'cat', 'dog'. D"),
+        ({"pets": [{"kind": "dog"}], "floor": 1}, 'missing key "pets.0.tail"; "floor": found 1 (int)'),
+        ({"keeper": "dog"}, 'missing key "keeper.tail"'),
+        ({"keeper": {"lives": 1}}, 'missing key "keeper.kind"'),
+        ({"pets": ["cta"]}, "\"pets.0.kind\": found 'cta'"),
+        ({"pets": 3}, '"pets": found 3 (int), expected a valid list'),
     ],
 )
-def test_an_error_names_path_found_expected_and_nearest(data: object, expected: str) -> None:
+def test_an_error_names_path_found_expected_and_nearest(data: dict[str, Any], expected: str) -> None:
     with pytest.raises(RecipeError) as error:
-        parse(House, data, "house.yaml")
+        parse(House, {"name": "a", **data}, "house.yaml")
     assert str(error.value).startswith("house.yaml: ") and "\n" not in str(error.value)
     assert expected in str(error.value)
 
@@ -71,36 +62,14 @@ def test_a_section_that_needs_nothing_but_its_name_may_be_given_by_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("optimizer=sgd", "\"optimizer\": found 'sgd' (str), expected a mapping with the keys name, lr, "),
-        ("init=timm:resnet18.a1_in1k", "expected a mapping with the keys release, head, freeze"),
-        ("training.ema=true", "found True (bool), expected a mapping with the keys decay, warmup"),
-        ("backbone.args=3", '"backbone.args": found 3 (int), expected a valid dictionary'),
-        ("objective.loss=balanced", 'Did you mean "balanced_softmax"?'),
-        ("objective.loss={name: ldam, margin: 1}", '"objective.loss.margin". Did you mean "max_margin"?'),
-    ],
-)
-def test_what_is_no_section_is_answered_with_the_keys_or_words_of_one(override: str, expected: str) -> None:
-    with pytest.raises(RecipeError) as error:
-        Recipe.load("cifar_resnet20.ce_digits_lt50", [override])
-    assert expected in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("1e-4", 1e-4),
-        ("1.5e3", 1500.0),
         ("3", 3),
-        ("-0.5", -0.5),
         ("no", "no"),
-        ("on", "on"),
         ("true", True),
         ("null", None),
-        ("~", None),
         ("0x10", "0x10"),
-        ("1_000", "1_000"),
         ("2020-01-01", "2020-01-01"),
         ("'5'", "5"),
     ],
@@ -122,8 +91,6 @@ def test_yaml_reads_numbers_and_words_as_people_mean_them(text: str, value: obje
         ("a: " + "[" * 40 + "]" * 40, "nested deeper than 32 levels"),
         ("a: " + "[" * 3000 + "]" * 3000, "nest"),
         ("x" * (1 << 18) + "y", "found 262,145 bytes"),
-        ("? [a, b]\n: 1", "not valid YAML"),
-        ("a: !!binary //8=", "tags are not allowed"),
     ],
 )
 def test_bad_yaml_is_one_line_that_says_where(text: str, problem: str) -> None:
@@ -157,36 +124,14 @@ def test_dumped_yaml_means_the_same_to_other_readers() -> None:
     assert yaml.safe_load(dump_yaml(data)) == data
 
 
-def test_what_a_file_says_is_shown_on_one_line_that_no_terminal_obeys() -> None:
-    for text in ('"a\\u2028b\\x85\\e[2J\\u202e": 1', f"{'x' * 100_000}: 1"):
-        with pytest.raises(ZooError) as caught:
-            parse(Cat, load_yaml(text, "here"), "here")
-        found = str(caught.value)
-        assert len(found.splitlines()) == 1 and len(found) <= 4_000
-        assert r"a\u2028b\x85\x1b[2J\u202e" in found or "xxx" not in found
-
-
-@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "gigantic"])
-def test_what_is_no_text_file_is_refused_before_it_is_read(tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "mine.yaml"
-    if kind == "pipe":
-        os.mkfifo(file)
-    elif kind == "folder":
-        file.mkdir()
-    elif kind == "device":
-        file.symlink_to("/dev/zero")
-    else:
-        file.touch()
-        os.truncate(file, 50 << 30)  # a hole: takes no space
-    with pytest.raises(
-        RecipeError, match=r"mine\.yaml.*found (no regular file|53,687,091,200 bytes, expected)"
-    ):
-        catalog.recipe_text(file)
-
-
-def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
-    assert catalog.recipe_text(tmp_path / "a.yaml") == "a: 1\n"
+def test_what_is_no_text_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "gigantic").touch()
+    os.truncate(tmp_path / "gigantic", 50 << 30)  # a hole: takes no space
+    for file in tmp_path.iterdir():
+        with pytest.raises(RecipeError, match=r"found (no regular file|53,687,091,200 bytes, expected)"):
+            catalog.recipe_text(file)
 
 
 @pytest.mark.parametrize(
@@ -194,15 +139,9 @@ def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
     [
         ("TAU", ["tau", "beta"], "tau"),
         ("paco", ["cifar_resnet20.paco_digits", "resnet50.paco_in1k", "moco"], "resnet50.paco_in1k"),
-        (
-            "a.paco_digits",
-            ["a.ce_digits", "a.paco_digits_lt50_e100", "a.paco_digits_lt50"],
-            "a.paco_digits_lt50",
-        ),
+        ("a.paco_digits", ["a.ce_digits", "a.paco_digits_lt50_e100", "a.paco_digits_lt"], "a.paco_digits_lt"),
         ("cat", ["concatenate"], ""),
-        ("on", [True, 1, "one"], "one"),
     ],
 )
 def test_the_nearest_name_is_near(found: str, choices: list[Any], near: str) -> None:
-    """A key of a YAML file may be no text: `on:` is true."""
     assert did_you_mean(found, choices) == (f' Did you mean "{near}"?' if near else "")

@@ -382,13 +382,13 @@ def test_other_teachers_are_not_the_same_training(
 def test_a_student_keeps_its_teachers_licence(
     known: Release, licenses: list[str], expected: str, tmp_path: Path
 ) -> None:
-    from zoo.api.finishing import _license
+    from zoo.pretraining import inherited
 
     teachers = []
     for i, license in enumerate(licenses):
         copy = Path(shutil.copytree(known.path, tmp_path / f"teacher {i}"))
         teachers.append(zoo.open(copy).with_license(license).path)
-    assert _license(recipe("classify", override(*teachers))) == expected
+    assert inherited(recipe("classify", override(*teachers))) == expected
 
 
 def test_a_second_stage_learns_from_labels_alone() -> None:

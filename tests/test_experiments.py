@@ -41,7 +41,7 @@ ONE = {key: value for key, (value,) in TINY.items()}
 
 @pytest.fixture(autouse=True)
 def _plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zoo.api.finishing.draw_pictures", draw_nothing)
+    monkeypatch.setattr("zoo.pretraining.draw_pictures", draw_nothing)
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from torch import nn
 
 import zoo
 from tests.programs.plain_sweep import draw_no_figure
-from zoo.api import plan_finetuning
 from zoo.errors import ZooError
 from zoo.experiments.records import find
 from zoo.hub import named, resolve
+from zoo.pretraining import plan_finetuning
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 
@@ -112,7 +112,7 @@ def test_lists_are_asked_for_by_a_text_and_recipes_by_a_name() -> None:
 def test_dir_has_the_public_names_alone_and_a_star_leaves_the_builtins() -> None:
     shown = [name for name in dir(zoo) if not name.startswith("__")]
     assert not {"Any", "TYPE_CHECKING", "annotations", "importlib", "_timm_hook"} & {*shown}
-    assert {"open", "load", "api", "ZooError", *zoo.__all__} - {"__version__"} <= {*shown}
+    assert {"open", "load", "ZooError", *zoo.__all__} - {"__version__"} <= {*shown}
     namespace: dict[str, Any] = {"open": open}
     exec("from zoo import *", namespace)
     assert namespace["open"] is open and namespace["load"] is zoo.load

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
-from pydantic import create_model
 
 import zoo
 from zoo import catalog
@@ -32,9 +31,7 @@ def test_shipped_recipe_is_a_page_with_a_header_and_survives_a_round_trip(name: 
     assert recipe.name == name
     assert load_yaml(recipe.to_yaml(), name) == recipe.model_dump(mode="json")  # no value is left out
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
-    assert len(text.splitlines()) <= 45
-    header = "\n".join(line for line in text.splitlines() if line.startswith("#"))
-    assert f"zoo pretrain {name}" in header
+    assert len(text.splitlines()) <= 45 and f"zoo pretrain {name}" in text
     facts = catalog.recipe_header(text)
     assert {"Target", "Here", "Takes", "Expect"} <= set(facts)
     assert re.match(r"(none|[\d.]+ [\w -]+);", facts["Target"]), facts["Target"]
@@ -60,48 +57,33 @@ def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
     assert recipe.views.train[0][1].p == 0.5 and recipe.evaluation[0].tau == 1.0
     without = text.replace("epochs: 90, ", "")
     assert Recipe.from_yaml(without, "mine.yaml", ["training.epochs=90"]).training.epochs == 90
-    with pytest.raises(RecipeError, match=r'mine.yaml: missing key "training.epochs"'):
-        Recipe.from_yaml(without, "mine.yaml", ["training.seed=1"])
 
 
 MARGIN = "cifar_resnet20.margin_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
 START = "init={release: x, head: centers}"
 STOP = "training.early_stopping={validation_fraction: 0.2, metric: %s, every: 1, patience: 1}"
+LATE = "expected fewer than training.epochs (1); "
 
 
 @pytest.mark.parametrize(
     ("name", "override", "expected"),
     [
         (PACO, "objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),
-        (PACO, "objektive.tau=0.1", 'unknown key "objektive". Did you mean "objective"?'),
         (PACO, "epochs=1", 'unknown key "epochs". Did you mean "training.epochs"?'),
         (PACO, "views.train.0.0.degres=1", 'key "views.train.0.0.degres". Did you mean "degrees"?'),
         (MARGIN, "objective.pair=class", 'unknown key "objective.pair". Did you mean "pairs"?'),
         (MARGIN, "objective.margin=0", '"objective.margin": found 0 '),
         (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco' (str), expected one of"),
         (PACO, "objective={tau: 0.1}", 'missing key "objective.name"'),
-        (PACO, "optimizer={name: sgd}", 'missing key "optimizer.lr"'),
         (PACO, "optimizer.lr='0.1'", "\"optimizer.lr\": found '0.1' (str), expected a valid number"),
-        (PACO, "training.epochs=2.5", '"training.epochs": found 2.5 (float)'),
         (PACO, "objective.tau", "expected KEY.KEY=VALUE"),
-        (PACO, "objective.tau=high", "\"objective.tau\": found 'high' (str)"),
         (PACO, "views.train.7.0.size=3", "expected an index below 2"),
         (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1 and has no keys'),
         (PACO, "init.head=fresh", 'missing key "init.release"'),
-        (PACO, "name=a/b", '"name": found'),
         (PACO, f"name=cifar_resnet20.{'x' * 82}", '"name": found'),
-        (
-            PACO,
-            "backbone.arch=resnet18.a1_in1k",
-            'without the tag, "resnet18"; weights are named by init: {rel',
-        ),
+        (PACO, "backbone.arch=resnet18.a1_in1k", 'without the tag, "resnet18"; weights are named by'),
         (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
-        (
-            MOCO,
-            "objective.feature_transform={positives: null, negatives: null}",
-            "found neither positives nor",
-        ),
         # combinations
         (PACO, "views.train=[[]]", "views.train: found 1, expected 2 view(s)"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
@@ -111,17 +93,14 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: %s, every: 1,
         (PACO, START, 'init.head: found "centers", expected "fresh"'),
         (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", 'found "uniform", expected null'),
         (PICO, "data.partial_labels=null", "data.partial_labels: found null, expected candidate sets"),
-        (
-            PICO,
-            "training.sampling=class_balanced",
-            'training.sampling: found "class_balanced", expected "inst',
-        ),
+        (PICO, "training.sampling=class_balanced", 'training.sampling: found "class_balanced", exp'),
         (PICO, STOP % "accuracy", "training.early_stopping: found"),
         (MOCO, STOP % "accuracy", "training.early_stopping: found"),
         (PACO, STOP % "loss", 'training.early_stopping.metric: found "loss"'),
         (PACO, "training.knn_every=1", "training.knn_every: found 1, expected null"),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier", expected another protocol'),
         (MOCO, "method=crt", 'method: found "crt", expected null with objective "moco"'),
+        (MOCO, "training.epochs=1", f"warmup_epochs: found 5, {LATE}objective.feature_transform"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected: str) -> None:
@@ -134,8 +113,8 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
     ("changes", "key"),
     [
         (["training.precision=tf32", "training.device=cpu"], "training.precision"),
-        (["training.checkpoint_activations=true", "training.compile=default"], "training.checkpoint_act"),
         (["method=ldam_drw", "objective.mix={mixup: 0.2}"], "objective.mix"),
+        (["method=crt", "training.sampling=square_root"], "training.sampling"),
         (["objective.loss={name: ldam}", "objective.head=cosine", START], "init.head"),
     ],
 )
@@ -144,27 +123,11 @@ def test_two_values_that_exclude_each_other_are_refused(changes: list[str], key:
         Recipe.load(CE, changes)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in catalog.list_recipes() if "digits" in name),
-        "cifar_resnet32.balanced_softmax_cifar100_lt100",  # multistep
-    ],
-)
-def test_one_error_says_all_that_one_epoch_needs(name: str) -> None:
-    with pytest.raises(RecipeError, match=r"expected fewer than training\.epochs") as caught:
-        Recipe.load(name, ["training.epochs=1"])
-    mended = str(caught.value).partition("; add --set ")[2].split(" --set ")
-    Recipe.load(name, ["training.epochs=1", *mended])
-
-
 def test_overrides_reach_into_lists_and_are_recorded() -> None:
     recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
     again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
     assert again.objective.feature_transform.positives.alpha == 2.0, "the rest is the defaults"
-    assert again.objective.tau == 0.3
-    assert again.views.train[0][0].degrees == 5.0
-    assert again.training.clip_grad == 1.0
+    assert (again.objective.tau, again.views.train[0][0].degrees, again.training.clip_grad) == (0.3, 5.0, 1.0)
     assert recipe.sha256 != Recipe.load(PACO).sha256
 
 
@@ -174,7 +137,7 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
         (["objective.tau=0.2", "training.epochs=70", "training.seed=3"], "objective.tau, training.epochs"),
         ({"data.source": {"kind": "folder"}}, "data.source"),
         (["views.train.0.0.degrees=1.0"], "views.train.0.0.degrees"),
-        (["training.threads=1", "training.log_every=2", "evaluation=[]", "name=cifar_resnet20.other"], None),
+        (["training.threads=1", "evaluation=[]", "name=cifar_resnet20.other"], None),
         (["objective.tau=0.1"], None),  # its own value
         (["objective.tau=0.2", "description=Mine."], "Mine."),
     ],
@@ -191,67 +154,60 @@ def test_a_description_ends_with_the_keys_that_change_what_is_learned(
     ("overrides", "found"),
     [
         ("training.epochs=1", "found 'training.epochs=1', expected a list"),
-        (5, "found 5, expected a list"),
         ([("training.epochs", 1)], r"found \[\('training.epochs', 1\)\], expected a list"),
         ({"training.epochs": {1}}, r'"training.epochs": found \{1\}, expected a plain value'),
     ],
 )
 def test_other_overrides_are_refused_in_words_of_python(overrides: Any, found: str) -> None:
-    with pytest.raises(RecipeError, match=rf"^overrides: .*{found}") as error:
+    with pytest.raises(RecipeError, match=rf"^overrides: .*{found}"):
         Recipe.load(CE, overrides)
-    assert "--set" not in str(error.value)
 
 
 def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
     given = {"a": np.float64(0.1), "b": np.int64(3), "c": np.bool_(True), "d": Path("x") / "y"}
     assert as_overrides(given) == ["a=0.1", "b=3", "c=true", 'd="x/y"']
-    text = {"name": "cifar_resnet20.mine", "description": "no: \u00e9 \U0001f600"}
-    assert Recipe.load(CE, text).description == text["description"]
 
 
-def test_unknown_recipe_names_the_nearest(tmp_path) -> None:
+def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r'Did you mean "cifar_resnet20\.paco_digits_lt50"'):
         Recipe.load("cifar_resnet20.paco_digit_lt50")
-    binary = tmp_path / "r.yaml"
-    binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecipeError, match="cannot be read"):
-        Recipe.load(binary)
-    binary.write_text("- 1\n")
-    with pytest.raises(RecipeError, match="found a list, expected a mapping"):
-        Recipe.load(binary)
+    file = tmp_path / "r.yaml"
+    for content, expected in (
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"- 1\n", "found a list, expected"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(RecipeError, match=expected):
+            Recipe.load(file)
 
 
 def test_every_key_of_every_section_has_a_text() -> None:
-    known = {each.name: each for top in keys.find_keys() for each in with_all_inside(top)}
+    def walk(key: keys.Key) -> list[keys.Key]:
+        return [key, *(each for inner in key.inside for each in walk(inner))]
+
+    known = {each.name: each for top in keys.find_keys() for each in walk(top)}
     assert all(each.text for each in known.values())
-    for place, tag, schemas in (
-        ("objective", "name", [each.Config for each in OBJECTIVES.values()]),
-        ("evaluation", "protocol", [*PROTOCOLS.values()]),
-    ):
-        for schema in schemas:
-            (word,) = get_args(schema.model_fields[tag].annotation)
-            assert {f"{place}.{word}.{field}" for field in schema.model_fields} <= known.keys()
+    for schema in OBJECTIVES.values():
+        (word,) = get_args(schema.Config.model_fields["name"].annotation)
+        assert {f"objective.{word}.{field}" for field in schema.Config.model_fields} <= known.keys()
+    assert {f"evaluation.{word}.{k}" for word, each in PROTOCOLS.items() for k in each.model_fields} <= {
+        *known
+    }
     assert known["objective.paco.momentum"][1:4] == ("objective.momentum", "number or section", "0.999")
     assert known["evaluation.knn.k"].path == "evaluation.N.k"
     kinds = {
         "training.epochs": "integer, minimum 1",
         "training.ema": "section or null",
-        "views.train": "list of list of section, minItems 1",
+        "views.train": "list of list of section",
         "schedule.name": "constant, cosine, multistep",
-        "objective.paco.tau": "number or section",
     }
     assert {name: known[name].kind for name in kinds} == kinds
-    assert keys.find_keys("training.epochs") == [known["training.epochs"]]
-    assert keys.find_keys("ema") == keys.find_keys("training.ema")
+    assert keys.find_keys("ema") == keys.find_keys("training.ema") == [known["training.ema"]]
     assert {"optimizer.lr", "method.lr"} <= {key.path for key in keys.find_keys("lr")}
     temperatures = [key.path for key in keys.find_keys("tau")]
     assert len({*temperatures}) == len(temperatures) and "objective.moco.tau" in temperatures
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
         keys.find_keys("moko")
-
-
-def with_all_inside(key: keys.Key) -> list[keys.Key]:
-    return [key, *(each for inner in key.inside for each in with_all_inside(inner))]
 
 
 OWN = """
@@ -278,10 +234,6 @@ def own_objective(**attributes: object) -> Any:
     return type("Own", (names["Own"],), attributes) if attributes else names["Own"]
 
 
-def own_config(name: str) -> type[ObjectiveConfig]:
-    return create_model("OwnConfig", __base__=ObjectiveConfig, name=(Literal[name], ...))
-
-
 def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None) -> None:
     with pytest.raises(RecipeError, match=r'"objective.name": found .own. .*, expected one of .*classify'):
         Recipe.load(SIMCLR, SAY_OWN)
@@ -302,18 +254,15 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
     ("wrong", "expected"),
     [
         ("own", "objective: found 'own', expected a subclass of zoo.objectives.Objective"),
-        (own_objective(Config=None), "objective Own: found Config = None with"),
         (own_objective(Config=ObjectiveConfig), "with the name None, expected a subclass of ObjectiveConfig"),
         (own_objective(num_views=0), "objective Own: found num_views = 0"),
         (own_objective(Config=OBJECTIVES["moco"].Config), 'objective Own: "moco" is an objective of zoo'),
-        (own_objective(Config=own_config("../x")), "with the name '../x', expected"),
     ],
 )
 def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:
     with pytest.raises(zoo.ZooError) as error:
         zoo.register_objective(wrong)
-    assert expected in str(error.value)
-    assert "own" not in OBJECTIVES
+    assert expected in str(error.value) and "own" not in OBJECTIVES
 
 
 def test_an_installed_package_names_its_objectives_and_is_imported_for_them_alone(
@@ -323,10 +272,8 @@ def test_an_installed_package_names_its_objectives_and_is_imported_for_them_alon
     record = tmp_path / "own_of_a_package-1.0.dist-info"
     record.mkdir()
     (record / "METADATA").write_text("Name: own-of-a-package\nVersion: 1.0\n")
-    points = (
-        "[zoo.objectives]\nown = own_of_a_package:Own\nother = own_of_a_package:Own\ngone = not_there:Own\n"
-    )
-    (record / "entry_points.txt").write_text(points)
+    points = "own = own_of_a_package:Own\nother = own_of_a_package:Own\ngone = not_there:Own\n"
+    (record / "entry_points.txt").write_text(f"[zoo.objectives]\n{points}")
     monkeypatch.syspath_prepend(tmp_path)
     Recipe.load(PACO)
     assert "own_of_a_package" not in sys.modules

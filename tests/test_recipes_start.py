@@ -65,17 +65,10 @@ def cases() -> list[Any]:
     seen, params = set(), []
     for name in catalog.list_recipes():
         data = Recipe.load(name).model_dump(mode="json")
-        objective, partial = data["objective"], data["data"]["partial_labels"]
-        code = (
-            data["backbone"]["arch"],
-            objective["name"],
-            str(objective.get("loss")),
-            data["method"] and data["method"]["name"],
-            str(objective.get("feature_transform")),
-            data["data"]["long_tail"] is None,
-            partial and partial["kind"],
-            data["views"]["backend"],
-        )
+        objective, partial, method = data["objective"], data["data"]["partial_labels"], data["method"]
+        kinds = (objective["name"], method and method["name"], partial and partial["kind"])
+        parts = (objective.get("loss"), objective.get("feature_transform"), data["data"]["long_tail"] is None)
+        code = str((data["backbone"]["arch"], kinds, parts, data["views"]["backend"]))
         normal = data["views"]["eval"]["size"] <= 32 and code not in seen
         seen.add(code)
         params.append(pytest.param(name, marks=[] if normal else [pytest.mark.slow]))

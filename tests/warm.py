@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["zoo.cli", "zoo.api.pretraining", "zoo.evaluation.evaluate", "matplotlib.figure", "sklearn.datasets"]
+    ["zoo.cli", "zoo.pretraining", "zoo.evaluation.evaluate", "matplotlib.figure", "sklearn.datasets"]
 )
 
 

@@ -12,7 +12,6 @@ from zoo import _timm_hook
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.api import finetune, pretrain, snapshot
     from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.conversion.convert import convert
     from zoo.evaluation.embed import Embedding, embed
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from zoo.hub.push import push
     from zoo.modules.centers import Centers
     from zoo.objectives import register_objective
+    from zoo.pretraining import finetune, pretrain, snapshot
     from zoo.release import Release
     from zoo.report.diagnose import Report, diagnose
 
@@ -70,7 +70,7 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
 _HOME_OF = {
     name: module
     for module, names in {
-        "zoo.api": ("finetune", "pretrain", "snapshot"),
+        "zoo.pretraining": ("finetune", "pretrain", "snapshot"),
         "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
         "zoo.conversion": ("convert",),
         "zoo.evaluation.embed": ("Embedding", "embed"),
@@ -91,7 +91,6 @@ _HOME_OF = {
 }
 _SUBMODULES = frozenset(
     {
-        "api",
         "backbones",
         "catalog",
         "config",
@@ -104,7 +103,7 @@ _SUBMODULES = frozenset(
         "modules",
         "objectives",
     }
-    | {"release", "seeding", "training"}
+    | {"pretraining", "release", "seeding", "training"}
 )
 
 

@@ -1,13 +1,15 @@
-"""Strict configuration: plain YAML in and out, and one clear error for anything that does not fit."""
+"""Strict configuration: pydantic's models with one clear error, and plain YAML in and out."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, get_args, get_origin
+from typing import Any, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
 import yaml
+from pydantic.fields import FieldInfo
 
 from zoo.errors import RecipeError, ZooError, did_you_mean
 
@@ -27,7 +29,7 @@ class Config(pydantic.BaseModel):
 
 
 def named_by(tag: str) -> pydantic.BeforeValidator:
-    """Let one of several sections, told apart by `tag`, be given by its name: `crt` for `{name: crt}`."""
+    """Let a section of a discriminated union be given by its name alone: `crt` for `{name: crt}`."""
     return pydantic.BeforeValidator(lambda found: {tag: found} if isinstance(found, str) else found)
 
 
@@ -49,71 +51,49 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
 
 
 def _explain(schema: type[Config], item: Any) -> str:
-    path, beside, sections = _locate(schema, item["loc"])
-    place, kind, found, context = ".".join(map(str, path)), item["type"], item["input"], item.get("ctx", {})
+    kind, found, context = item["type"], item["input"], item.get("ctx", {})
+    keys, sections = _locate(schema, item["loc"])
     expected = item["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
-    tag = context.get("discriminator", "")[1:-1]
+    if kind.startswith("union_tag"):  # the fault is at the key that chooses the section
+        keys.append(context["discriminator"][1:-1])
+        found, expected = context.get("tag"), f"expected one of {context.get('expected_tags')}"
+    path = ".".join(keys)
     if kind == "extra_forbidden":
-        keys = _keys(beside)
-        hint = _inside(path, beside) or did_you_mean(path[-1], keys)
-        return f'unknown key "{place}".{hint} Valid keys: {", ".join(keys)}'
+        fields = [field for section in sections for field in section.model_fields.items()]
+        inside = [f"{name}.{keys[-1]}" for name, field in fields if _has_section_with(keys[-1], field)]
+        hint = f' Did you mean "{".".join([*keys[:-1], inside[0]])}"?' if inside else ""
+        valid = [*dict(fields)]
+        return f'unknown key "{path}".{hint or did_you_mean(keys[-1], valid)} Valid keys: {", ".join(valid)}'
     if kind in ("missing", "union_tag_not_found"):
-        return f'missing key "{f"{place}.{tag}" if tag else place}"'
-    if kind == "value_error":
-        return f"{place}: {expected}" if place else expected
-    if kind == "union_tag_invalid":
-        place, found = f"{place}.{tag}", context["tag"]
-        expected = f"expected one of {context['expected_tags']}"
-    if kind == "model_type":
-        expected = f"expected a mapping with the keys {', '.join(_keys(sections))}"
-    text = repr(found)
-    shown = f"{text if len(text) <= 80 else text[:77] + '...'} ({type(found).__name__})"
-    words = re.findall(r"'([^']*)'", expected)
-    at = f'"{place}": ' if place else ""
-    return f"{at}found {shown}, {expected}.{did_you_mean(found, words)}".rstrip(".")
+        return f'missing key "{path}"'
+    place = path if kind == "value_error" else f'"{path}"'
+    if kind != "value_error":
+        hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
+        expected = f"found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}".rstrip(".")
+    return f"{place}: {expected}" if path else expected
 
 
-def _inside(path: list[int | str], beside: list[type[Config]]) -> str:
-    """Return a hint at the section that has the key: `training.epochs` for `epochs`."""
-    *before, key = path
-    found = [
-        ".".join(map(str, [*before, name, key]))
-        for section in beside
-        for name, field in section.model_fields.items()
-        if get_origin(field.annotation) is not list and type(None) not in get_args(field.annotation)
-        if any(key in member.model_fields for member in _members(field.annotation))
-    ]
-    return f' Did you mean "{found[0]}"?' if len(found) == 1 else ""
+def _locate(schema: type[Config], loc: tuple[int | str, ...]) -> tuple[list[str], list[type[Config]]]:
+    """Return an error's path as the user wrote it, and the sections that its last key may belong to.
 
-
-def _locate(
-    schema: type[Config], loc: tuple[int | str, ...]
-) -> tuple[list[int | str], list[type[Config]], list[type[Config]]]:
-    """Return an error's path as the user wrote it, the sections with its last key, and those that it may be.
-
-    pydantic puts the tag of a union's member into it, which no user wrote: `(objective, paco, tau)`. Of
-    several sections it chooses one; in angle brackets it tells a section from a word or a number.
+    In pydantic's path a union's member is named by the word that chose it, `(objective, paco, tau)`, or by a
+    tag in angle brackets; no user wrote these.
     """
-    path: list[int | str] = []
-    beside, sections = [schema], [schema]
-    for part in loc:
-        words = {
-            each: [get_args(field.annotation) for field in each.model_fields.values()] for each in sections
-        }
-        chosen = [each for each in sections if any(part in few for few in words[each])]
-        if len(sections) > 1 and chosen:  # though a field may have the same name
+    path, beside, sections = list[str](), [schema], [schema]
+    for part in map(str, loc):
+        chosen = [
+            section
+            for section in sections
+            if any(part in get_args(field.annotation) for field in section.model_fields.values())
+        ]
+        if len(sections) > 1 and chosen:  # first: an objective and one of its fields may have the same name
             sections = chosen
-        elif isinstance(part, int):
-            path.append(part)  # the sections of a list are already those of its members
         elif not part.startswith("<"):
             path.append(part)
-            fields = [each.model_fields[part] for each in sections if part in each.model_fields]
-            beside, sections = sections, [each for field in fields for each in _members(field.annotation)]
-    return path, beside, sections
-
-
-def _keys(sections: list[type[Config]]) -> list[str]:
-    return [*dict.fromkeys(name for section in sections for name in section.model_fields)]
+            if not part.isdigit():  # the sections of a list are already those of its members
+                beside, fields = sections, [each.model_fields.get(part) for each in sections]
+                sections = [member for field in fields if field for member in _members(field.annotation)]
+    return path, beside
 
 
 def _members(annotation: Any) -> list[type[Config]]:
@@ -121,6 +101,11 @@ def _members(annotation: Any) -> list[type[Config]]:
     if isinstance(annotation, type) and issubclass(annotation, Config):
         return [annotation]
     return [member for argument in get_args(annotation) for member in _members(argument)]
+
+
+def _has_section_with(key: str, field: FieldInfo) -> bool:
+    single = field.is_required() and get_origin(field.annotation) is not list
+    return single and any(key in section.model_fields for section in _members(field.annotation))
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
@@ -142,107 +127,76 @@ def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
     """List the keys of nested sections, as `training.epochs`, with their values; an empty section is one."""
     if not isinstance(plain, Mapping) or not plain:
         return [(path, plain)]
-    below = ((value, f"{path}.{key}" if path else str(key)) for key, value in plain.items())
-    return [leaf for value, key in below for leaf in leaves(value, key)]
+    return [leaf for key in plain for leaf in leaves(plain[key], f"{path}.{key}" if path else str(key))]
 
 
-if TYPE_CHECKING:
-    _Parser = yaml.SafeLoader
-else:
-    # libyaml's is ten times as fast; most builds have it
-    _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
 
 
-class _Loader(_Parser):
-    """YAML 1.2's reading of numbers and booleans: `1e-4` is a number, `no` and `on` are words."""
+class _Loader(_Parser):  # type: ignore[misc]
+    """Reads numbers and booleans as YAML 1.2: `1e-4` is a number, `no` and `on` are words."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a key is not a word", problem_mark=key.start_mark)
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f'duplicate key "{key.value}"', problem_mark=key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [word for word, count in counts.items() if count > 1]:
+            problem = f'duplicate key "{twice[0]}"'
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return dict(super().construct_mapping(node, deep))
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag.rsplit(":", 1)[-1] in {"null", "merge"}]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
-    list("-+.0123456789"),
-)
+class _Dumper(yaml.SafeDumper):
+    """Writes mappings in block style, flat lists on one line, no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_NUMBER = r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
+for _kind, _pattern, _first in (
+    ("null", r"^(?:~|null|)$", ["~", "n", ""]),
+    ("bool", r"^(?:true|false)$", ["t", "f"]),
+    ("int", r"^[-+]?[0-9]+$", [*"-+0123456789"]),
+    ("float", _NUMBER, [*"-+.0123456789"]),
+):
+    for _class in (_Loader, _Dumper):  # which so quotes words that the loader would take for numbers
+        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
+
+
+def _represent_list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.Node:
+    flat = not any(isinstance(value, list | dict) for value in values)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=flat)
+
+
+_Dumper.add_representer(list, _represent_list)
 
 
 def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -> Any:
     """Read one YAML document of plain values.
 
     Raises:
-        ZooError: of `error_type`, for bad syntax (with line and column), duplicate keys, anchors and aliases,
-            tags that would construct objects, a text above 256 KiB or nested deeper than 32 levels.
+        ZooError: of `error_type`, for bad syntax (with line and column), duplicate keys, anchors, aliases and
+            tags, a text above 256 KiB or nested deeper than 32 levels.
     """
-    size = len(text.encode("utf-8", "replace"))
+    size, depth = len(text.encode("utf-8", "replace")), 0
     if size > MAX_YAML_BYTES:
         raise error_type(f"{where}: found {size:,} bytes, expected at most {MAX_YAML_BYTES:,}")
     try:
-        _check_structure(text)
+        for event in yaml.parse(text, Loader=_Parser):  # before anything is built of it
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            problem = f"nested deeper than {MAX_YAML_DEPTH} levels" if depth > MAX_YAML_DEPTH else None
+            if getattr(event, "anchor", None) or getattr(event, "tag", None):  # an alias has its anchor's
+                problem = "anchors, aliases and tags are not allowed"
+            if problem:
+                where_found: Any = event.start_mark  # of libyaml or of PyYAML
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=where_found)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or (str(error).splitlines() or ["unreadable"])[0]
         raise error_type(f"{where}: not valid YAML{at}: {problem}") from None
-
-
-def _check_structure(text: str) -> None:
-    """Refuse, before anything is built, what lets a small file expand to gigabytes or exhaust the stack."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Parser):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        mark: Any = event.start_mark  # of libyaml or of PyYAML
-        if depth > MAX_YAML_DEPTH:
-            problem = f"nested deeper than {MAX_YAML_DEPTH} levels"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
-        if getattr(event, "anchor", None) or getattr(event, "tag", None):  # an alias has its anchor's name
-            problem = "anchors, aliases and tags are not allowed"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Sections in block style, leaves of at most one level on one line: what a person would write."""
-
-
-def _represent_list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.Node:
-    flat = not any(isinstance(value, (list, dict)) for value in values)
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=flat)
-
-
-def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
-    text = repr(value)
-    if "." not in text and "e" in text:  # "1e-05" reads back as a float everywhere only with a point
-        text = text.replace("e", ".0e")
-    return dumper.represent_scalar("tag:yaml.org,2002:float", text)
-
-
-def _represent_str(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-
-# a text that our reader would take for a number must be quoted, whatever YAML 1.1 thinks of it
-_Dumper.yaml_implicit_resolvers = {k: list(v) for k, v in yaml.SafeDumper.yaml_implicit_resolvers.items()}
-for _first, _rules in _Loader.yaml_implicit_resolvers.items():
-    _Dumper.yaml_implicit_resolvers.setdefault(_first, []).extend(_rules)
-_Dumper.add_representer(list, _represent_list)
-_Dumper.add_representer(float, _represent_float)
-_Dumper.add_representer(str, _represent_str)
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 from torch import nn
 
-from zoo import api, hub
+from zoo import hub, pretraining
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.encode import Encoder
@@ -55,7 +55,7 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         _introduce(console, recipes[MOCO])
     made: dict[str, Release] = {}
     for name, recipe in recipes.items():
-        api.pretrain(recipe, out=out / name)
+        pretraining.pretrain(recipe, out=out / name)
         made[name] = hub.open(out / name)  # everything below is read back from what was written
     rows = {
         "raw pixels": _probe(nn.Flatten(), recipes[MOCO]),

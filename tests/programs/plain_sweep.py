@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import zoo.api.finishing
+import zoo.pretraining
 import zoo.report.diagnose
 from zoo import catalog
 from zoo.cli import main
@@ -30,6 +30,6 @@ def draw_no_figure(key: str, subjects: Sequence[Subject], *_: Path) -> dict[str,
 
 
 if __name__ == "__main__":
-    zoo.api.finishing.draw_pictures = draw_nothing
+    zoo.pretraining.draw_pictures = draw_nothing
     setattr(zoo.report.diagnose, "draw", draw_no_figure)  # noqa: B010
     main()

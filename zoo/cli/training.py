@@ -52,9 +52,10 @@ def pretrain(
     if recipe is None and data is None and init is None and arch is None:
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     check_early(recipe=recipe, data=data, out=out)
-    from zoo import api
+    from zoo import pretraining
+    from zoo.recipe.planning import plan_pretraining
 
-    planned, root = api.plan_pretraining(
+    planned, root = plan_pretraining(
         recipe, data=data, overrides=with_device(overrides, device), init=init, arch=arch, objective=objective
     )
     if profile:
@@ -62,7 +63,7 @@ def pretrain(
         return
     if recipe is None:
         _print_plan(planned, out or RUNS / planned.name)
-    _print_made(api.pretrain(planned, out=out, data=root, resume=resume))
+    _print_made(pretraining.pretrain(planned, out=out, data=root, resume=resume))
 
 
 def _print_step_times(recipe: Recipe, data: Root) -> None:

@@ -12,14 +12,13 @@ from typing import Any
 import pandas as pd
 
 from zoo import hub, locks
-from zoo.api.planning import plan_finetuning
-from zoo.api.pretraining import open_sets, pretrain
 from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RESULTS, RunRecord, as_json
 from zoo.experiments.runs import Run, different, require_unused, train_all
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.files import RUNS, write_text, writing
+from zoo.pretraining import open_sets, plan_finetuning, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release

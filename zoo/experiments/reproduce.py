@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from zoo import catalog, hub
-from zoo.api.pretraining import pretrain
 from zoo.config import Config, is_number
 from zoo.data import DataConfig, ImageDataset
 from zoo.data.any_data import Data, own_root
@@ -27,6 +26,7 @@ from zoo.experiments.records import RunRecord, find, from_release
 from zoo.files import RUNS, is_file
 from zoo.functional import frequency_groups
 from zoo.launch import rank
+from zoo.pretraining import pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import TRAINED
 from zoo.release import Release, format

@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from zoo import catalog, locks
-from zoo.api.pretraining import open_sets, pretrain
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import folder_for, own_root, reads_folder
 from zoo.errors import RecipeError, ZooError, did_you_mean
@@ -22,6 +21,7 @@ from zoo.experiments.runs import Run, different, require_unused, train_all
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures
 from zoo.files import RUNS, is_file, write_text, writing
+from zoo.pretraining import open_sets, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
 from zoo.release import Release

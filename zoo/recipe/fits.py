@@ -3,120 +3,90 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from zoo.objectives import OBJECTIVES, Classify, Objective
-from zoo.recipe.methods import LDAMDRW, Method, NearestCenter, balances
+from zoo.recipe.methods import LDAMDRW, NearestCenter, balances
 from zoo.recipe.sections import ON_GPU_ALONE
 
 if TYPE_CHECKING:
     from zoo.recipe.recipe import Recipe
 
-Row = tuple[str, Any, str]
-"""A key, what was found at it, and what is expected."""
+Row = tuple[object, str, Any, str]
+"""A condition that is true where it cannot work, the key, the value found there, and what is expected."""
 
 
 def problems(recipe: Recipe) -> list[str]:
     """Return what does not fit together in a recipe, each as `key: found, expected`."""
-    rows = [*_of_objective(recipe), *_of_training(recipe), *_of_looks(recipe)]
-    if recipe.method is not None:
-        rows += _of_method(recipe, recipe.method)
-    told = [f"{key}: found {json.dumps(found)}, expected {expected}" for key, found, expected in rows]
-    return told + _of_epochs(recipe)
+    rows = [*_rows(recipe), *_rows_of_method(recipe)]
+    return [f"{key}: found {json.dumps(found)}, expected {text}" for bad, key, found, text in rows if bad]
 
 
-def _of_objective(recipe: Recipe) -> Iterator[Row]:
-    name, kind, section = recipe.objective.name, OBJECTIVES[recipe.objective.name], recipe.objective
-    partial, centers = recipe.data.partial_labels, recipe.init is not None and recipe.init.head == "centers"
-    if len(recipe.views.train) != kind.num_views:
-        yield "views.train", len(recipe.views.train), f'{kind.num_views} view(s) for objective "{name}"'
-    if recipe.name.partition(".")[0] != recipe.backbone.arch:
-        yield "name", recipe.name, f'"{recipe.backbone.arch}.TAG"'
-    if kind.from_candidates and partial is None:
-        yield "data.partial_labels", None, f'candidate sets for objective "{name}"'
-    if partial is not None and not kind.from_candidates:
-        yield "data.partial_labels", partial.kind, f'null: objective "{name}" learns from no candidate sets'
-    if centers and kind is not Classify:
-        yield "init.head", "centers", f'"fresh" for objective "{name}"'
-    if centers and getattr(section, "head", None) == "cosine":
-        yield "init.head", "centers", '"fresh" with objective.head "cosine", which has no bias'
-
-
-def _of_method(recipe: Recipe, method: Method) -> Iterator[Row]:
-    section, sampling, name = recipe.objective, recipe.training.sampling, f'method "{method.name}"'
-    if not isinstance(section, Classify.Config):
-        yield "method", method.name, f'null with objective "{section.name}"'
-        return
-    if section.loss_name != "cross_entropy":
-        yield "objective.loss", section.loss_name, f'"cross_entropy": {name} decides it'
-    if section.head != "linear":
-        yield "objective.head", section.head, f'"linear": {name} decides it'
-    if sampling != "instance":
-        yield "training.sampling", sampling, f'"instance": {name} decides it'
-    if isinstance(method, LDAMDRW) and section.mix is not None:
-        yield "objective.mix", "a section", f"null: {name} has margins for one class"
-    if isinstance(method, LDAMDRW) and section.label_smoothing > 0:
-        yield "objective.label_smoothing", section.label_smoothing, f"0: {name} has margins for one class"
-    if isinstance(method, LDAMDRW | NearestCenter) and section.distill is not None:
-        yield "objective.distill", "a section", f"null: {name} learns from no teacher"
-    if isinstance(method, NearestCenter) and method.centers == "means" and method.similarity == "logit":
-        yield "method.similarity", "logit", '"cosine" or "euclidean" with centers "means"'
-
-
-def _of_training(recipe: Recipe) -> Iterator[Row]:
-    training, schedule, batch = recipe.training, recipe.schedule, recipe.training.batch_size
-    groups = getattr(recipe.objective, "key_groups", 1)
-    if training.precision in ON_GPU_ALONE and training.device == "cpu":
-        yield "training.precision", training.precision, '"fp32" or "bf16" on the CPU'
-    if groups > 1 and 2 * groups > batch:
-        yield "objective.key_groups", groups, f"at most {batch // 2}, two of {batch} keys for each"
-    if schedule.warmup_prefix and schedule.name != "cosine":
-        yield "schedule.warmup_prefix", True, f'false with schedule "{schedule.name}"'
-    if (schedule.name == "multistep") != bool(schedule.milestones):
-        yield "schedule.milestones", schedule.milestones, 'some for "multistep" and none for other schedules'
-
-
-def _of_looks(recipe: Recipe) -> Iterator[Row]:
-    """Check what is measured, while training and after it, against what the objective knows."""
-    name, kind, training = recipe.objective.name, OBJECTIVES[recipe.objective.name], recipe.training
-    stopping, sampling, unknown = training.early_stopping, training.sampling, f'objective "{name}" knows no '
-    has_centers = kind.centers is not Objective.centers
-    if kind.from_candidates and stopping is not None:
-        yield "training.early_stopping", "a section", f"null: {unknown}true classes"
-    if kind.from_candidates and sampling != "instance":
-        yield "training.sampling", sampling, f'"instance": {unknown}true classes'
-    if training.knn_every is not None and not kind.learns_without_labels(recipe.objective):
-        yield "training.knn_every", training.knn_every, f'null: objective "{name}" learns from those labels'
-    if stopping is not None and not has_centers:
-        yield "training.early_stopping", "a section", f"null: {unknown}classifier"
-    # what is then trained is not the plain cross-entropy of images as they come
-    another = isinstance(recipe.method, LDAMDRW) or getattr(recipe.objective, "head", None) == "cosine"
-    another = another or recipe.objective.adds_prior or sampling != "instance" or balances(recipe.method)
-    if stopping is not None and stopping.metric == "loss" and another:
-        yield "training.early_stopping.metric", "loss", '"balanced_accuracy": another loss is trained'
-    for place, protocol in enumerate(recipe.evaluation):
-        if protocol.protocol == "classifier" and not has_centers:
-            yield f"evaluation.{place}", "classifier", f"another protocol: {unknown}class centers"
-
-
-def _of_epochs(recipe: Recipe) -> list[str]:
-    """Return all that fewer epochs have no room for, and the changes that have, in one text."""
-    schedule, epochs = recipe.schedule, recipe.training.epochs
-    ft = getattr(recipe.objective, "feature_transform", None)
+def _rows(recipe: Recipe) -> list[Row]:
+    section, training, schedule = recipe.objective, recipe.training, recipe.schedule
+    kind, name, arch = OBJECTIVES[section.name], f'objective "{section.name}"', recipe.backbone.arch
+    partial, views, epochs = recipe.data.partial_labels, len(recipe.views.train), training.epochs
+    centers, cosine = recipe.init and recipe.init.head == "centers", getattr(section, "head", "") == "cosine"
+    classless, candidates = kind.centers is Objective.centers, kind.from_candidates
+    stop, sampling, knn = training.early_stopping, training.sampling, training.knn_every
+    plain = sampling == "instance" and not (section.adds_prior or cosine or balances(recipe.method))
+    plain = plain and not isinstance(recipe.method, LDAMDRW)  # the cross-entropy of images as they come
+    batch, precision = training.batch_size, training.precision
+    groups, most = getattr(section, "key_groups", 1), max(1, batch // 2)
+    falls, name_of_schedule, device = schedule.milestones, schedule.name, training.device
+    transform, late = getattr(section, "feature_transform", None), f"fewer than training.epochs ({epochs})"
+    by_loss = stop and stop.metric == "loss"
+    uneven, blind = (name_of_schedule == "multistep") != bool(falls), candidates or classless
+    probes = [each.protocol for each in recipe.evaluation]
     starts = {
         "schedule.warmup_epochs": schedule.warmup_epochs,
-        "objective.feature_transform.start_epoch": ft.start_epoch if ft else 0,
-        "objective.prototype_start": getattr(recipe.objective, "prototype_start", 0),
-        "schedule.milestones": max(schedule.milestones, default=0),
+        "schedule.milestones": max(falls, default=0),
+        "objective.feature_transform.start_epoch": transform.start_epoch if transform else 0,
+        "objective.prototype_start": getattr(section, "prototype_start", 0),
     }
-    late = {key: start for key, start in starts.items() if start >= epochs}
-    if not late:
+    rows: list[Row] = [
+        (views != kind.num_views, "views.train", views, f"{kind.num_views} view(s) for {name}"),
+        (recipe.name.partition(".")[0] != arch, "name", recipe.name, f'"{arch}.TAG"'),
+        (candidates and not partial, "data.partial_labels", None, f"candidate sets for {name}"),
+        (partial and not candidates, "data.partial_labels", partial and partial.kind, f"null for {name}"),
+        (centers and kind is not Classify, "init.head", "centers", f'"fresh" for {name}'),
+        (centers and cosine, "init.head", "centers", '"fresh" with objective.head "cosine", without a bias'),
+        (stop and blind, "training.early_stopping", "a section", f"null for {name}"),
+        (by_loss and not plain, "training.early_stopping.metric", "loss", '"accuracy" with another loss'),
+        (candidates and sampling != "instance", "training.sampling", sampling, f'"instance" for {name}'),
+        (knn and not kind.learns_without_labels(section), "training.knn_every", knn, f"null for {name}"),
+        (groups > most, "objective.key_groups", groups, f"at most {most}, of two keys each"),
+        (schedule.warmup_prefix and name_of_schedule != "cosine", "schedule.warmup_prefix", True, "false"),
+        (uneven, "schedule.milestones", falls, 'some for "multistep" and none for other schedules'),
+        (precision in ON_GPU_ALONE and device == "cpu", "training.precision", precision, '"fp32" or "bf16"'),
+        *((start >= epochs, key, start, late) for key, start in starts.items()),
+    ]
+    for place, probe in enumerate(probes):
+        bad, text = classless and probe == "classifier", f"another protocol for {name}"
+        rows.append((bad, f"evaluation.{place}", probe, text))
+    return rows
+
+
+def _rows_of_method(recipe: Recipe) -> list[Row]:
+    section, method, sampling = recipe.objective, recipe.method, recipe.training.sampling
+    if method is None:
         return []
-    mended = [f"{key}=0" for key in late if key != "schedule.milestones"]
-    if "schedule.milestones" in late:
-        left = [m for m in schedule.milestones if m < epochs]
-        mended += [] if left else ["schedule.name=constant"]
-        mended.append(f"schedule.milestones=[{','.join(map(str, left))}]")
-    told = [f"{key}: found {start}, expected fewer than training.epochs" for key, start in late.items()]
-    return [f"{'; '.join(told)} ({epochs}); add {' '.join(f'--set {each}' for each in mended)}"]
+    if not isinstance(section, Classify.Config):
+        return [(True, "method", method.name, f'null with objective "{section.name}"')]
+    smooth, name, ldam = section.label_smoothing, f'method "{method.name}"', isinstance(method, LDAMDRW)
+    nearest = isinstance(method, NearestCenter)
+    means = isinstance(method, NearestCenter) and method.centers == "means" and method.similarity == "logit"
+    return [
+        (
+            section.loss_name != "cross_entropy",
+            "objective.loss",
+            section.loss_name,
+            f"none: {name} decides it",
+        ),
+        (section.head != "linear", "objective.head", section.head, f'"linear": {name} decides it'),
+        (sampling != "instance", "training.sampling", sampling, f'"instance": {name} decides it'),
+        (ldam and section.mix, "objective.mix", "a section", f"null for {name}"),
+        (ldam and smooth > 0, "objective.label_smoothing", smooth, f"0 for {name}"),
+        ((ldam or nearest) and section.distill, "objective.distill", "a section", f"null for {name}"),
+        (means, "method.similarity", "logit", '"cosine" or "euclidean" with centers "means"'),
+    ]

@@ -1,4 +1,4 @@
-"""The reference of a recipe's keys, read from the JSON schema and the texts below its fields."""
+"""The reference of a recipe's keys, `zoo show KEY`, read from the recipe's JSON schema."""
 
 from __future__ import annotations
 
@@ -11,60 +11,44 @@ from typing import Any, NamedTuple
 from zoo.errors import RecipeError, did_you_mean
 from zoo.recipe.recipe import Recipe
 
-_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minItems", "maxItems")
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
 class Key(NamedTuple):
-    """A key of a recipe, or one of several sections that may stand at one.
+    """A key of a recipe, or one of several sections that may stand at one."""
 
-    Attributes:
-        name: with the words that choose sections, `objective.paco.tau`.
-        path: as `--set` takes it, `objective.tau`; N stands for a place in a list.
-        kind: its type in JSON schema's words; empty for one of several sections.
-        default: as JSON; None where a recipe has to state it.
-        text: what it means.
-        inside: the keys of a section, or the sections that may stand there.
-    """
-
-    name: str
-    path: str
-    kind: str
-    default: str | None
+    name: str  # with the words that choose sections, `objective.paco.tau`
+    path: str  # as `--set` takes it, `objective.tau`; N stands for a place in a list
+    kind: str  # its type in words; empty for one of several sections
+    default: str | None  # as JSON; None where a recipe has to state it
     text: str
-    inside: tuple[Key, ...]
+    inside: tuple[Key, ...]  # the keys of a section, or the sections that may stand there
 
 
 def find_keys(name: str = "") -> list[Key]:
-    """Return the keys and sections of a name, by default those at the top of a recipe.
-
-    Args:
-        name: a path, or its end: `objective.paco`, `paco`, `training.epochs`; for `lr` all that end so.
+    """Return the keys and sections whose names end in e.g. `objective.paco` or `lr`; "": those at the top.
 
     Raises:
         RecipeError: for anything else, with the nearest name.
     """
-    sought = name.strip().strip(".")
+    sought, known = name.strip().strip("."), [key for top in _top() for key in _walk(top)]
     if not sought:
         return [*_top()]
-    known = [key for top in _top() for key in _with_all_inside(top)]
-    found = [
-        key for key in known if f".{key.name}".endswith(f".{sought}") or (key.kind and key.path == sought)
-    ]
+    ends = f".{sought}"
+    found = [key for key in known if f".{key.name}".endswith(ends) or (key.kind and key.path == sought)]
     if not found:
-        words = [word for key in known for word in (key.name, key.path, key.name.rpartition(".")[2])]
-        raise RecipeError(
-            f'keys: found "{name}", expected a section or a key of a recipe.{did_you_mean(sought, words)} '
-            '"zoo show keys" shows the sections'
-        )
+        words = [word for key in known for word in (key.name, key.path, key.name.split(".")[-1])]
+        hint = did_you_mean(sought, words)
+        raise RecipeError(f'keys: found "{name}", expected a section or a key of a recipe.{hint}')
     found = [*{key[1:-1]: key for key in reversed(found)}.values()][::-1]  # objectives share many
     paths = Counter(key.path for key in found)
     return [key if paths[key.path] == 1 else key._replace(path=key.name) for key in found]
 
 
-def _with_all_inside(key: Key) -> Iterator[Key]:
+def _walk(key: Key) -> Iterator[Key]:
     yield key
     for each in key.inside:
-        yield from _with_all_inside(each)
+        yield from _walk(each)
 
 
 @functools.cache
@@ -77,41 +61,33 @@ def _keys_of(section: dict[str, Any], name: str, path: str, defs: dict[str, Any]
     found = []
     for field, facts in section["properties"].items():
         own, here = f"{name}{field}", f"{path}{field}"
-        place = f"{here}.N." if facts.get("type") == "array" else f"{here}."
-        sections = {word: defs[ref.rpartition("/")[2]] for word, ref in _sections(facts)}
+        below = f"{here}.N." if facts.get("type") == "array" else f"{here}."
+        kinds, sections = _parts(facts)
         text, inside = facts.get("description", "Which one it is."), list[Key]()
-        for word, each in sections.items():
+        for word, ref in sections:
+            each = defs[ref.rpartition("/")[2]]
+            keys = _keys_of(each, f"{own}.{word}." if word else f"{own}.", below, defs)
             about = " ".join(each["description"].split())
-            if word:
-                keys = _keys_of(each, f"{own}.{word}.", place, defs)
-                inside.append(Key(f"{own}.{word}", here, "", None, about, keys))
-            else:  # the only one that may stand here
-                text = facts.get("description", about)
-                inside += _keys_of(each, f"{own}.", place, defs)
+            inside += [Key(f"{own}.{word}", here, "", None, about, keys)] if word else keys
+            text = text if word else facts.get("description", about)
         default = json.dumps(facts["default"]) if "default" in facts else None
-        found.append(Key(own, here, _kind(facts), default, " ".join(text.split()), tuple(inside)))
+        kind = " or ".join(dict.fromkeys(kinds))
+        found.append(Key(own, here, kind, default, " ".join(text.split()), tuple(inside)))
     return tuple(found)
 
 
-def _sections(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the sections that may stand at a key, each with the word that chooses it of several."""
+def _parts(facts: dict[str, Any]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return a key's types, and its sections, each with the word that chooses it of several."""
     if "discriminator" in facts:
-        yield from facts["discriminator"]["mapping"].items()
-    elif "$ref" in facts:
-        yield "", facts["$ref"]
-    else:
-        several = [*facts.get("anyOf", ()), *facts.get("oneOf", ())]
-        for inner in [*several, facts["items"]] if "items" in facts else several:
-            yield from _sections(inner)
-
-
-def _kind(facts: dict[str, Any]) -> str:
-    """Return a type in words, `integer, minimum 1 or null`."""
-    if "$ref" in facts or "discriminator" in facts:
-        return "section"
-    if several := facts.get("anyOf") or facts.get("oneOf"):
-        return " or ".join(dict.fromkeys(map(_kind, several)))
-    if "enum" in facts or "const" in facts:
-        return ", ".join(map(str, facts.get("enum", [facts.get("const")])))
-    noun = f"list of {_kind(facts['items'])}" if "items" in facts else facts.get("type", "value")
-    return ", ".join([noun, *(f"{bound} {facts[bound]:g}" for bound in _BOUNDS if bound in facts)])
+        return ["section"], [*facts["discriminator"]["mapping"].items()]
+    if "$ref" in facts:
+        return ["section"], [("", facts["$ref"])]
+    if "items" in facts:
+        kinds, sections = _parts(facts["items"])
+        return [f"list of {' or '.join(kinds)}"], sections
+    if several := [_parts(each) for each in facts.get("anyOf") or facts.get("oneOf") or ()]:
+        kinds = [kind for found, _ in several for kind in found]
+        return kinds, [section for _, found in several for section in found]
+    words = facts.get("enum", [facts["const"]] if "const" in facts else [facts.get("type", "value")])
+    bounds = [f"{each} {facts[each]:g}" for each in _BOUNDS if each in facts]
+    return [", ".join([*map(str, words), *bounds])], []

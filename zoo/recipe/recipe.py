@@ -16,22 +16,16 @@ from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, plain_kind
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, ObjectiveConfig, look_up
+from zoo.recipe import sections
 from zoo.recipe.fits import problems
 from zoo.recipe.methods import Method
 from zoo.recipe.overrides import Overrides, apply, as_overrides, changed_keys, value_of
 from zoo.recipe.protocols import Protocol
-from zoo.recipe.sections import (
-    BackboneSection,
-    InitSection,
-    OptimizerSection,
-    ScheduleSection,
-    TrainingSection,
-)
 from zoo.release.schema import MAX_NAME
 
 
 def _sections() -> Any:
-    """Return the sections of all objectives that there are now."""
+    """Return the sections of all objectives that are registered."""
     return Union[tuple(objective.Config for objective in OBJECTIVES.values())]  # noqa: UP007
 
 
@@ -48,16 +42,16 @@ class Recipe(Config):
     """timm's `arch.tag`; also the name of the file, the release and its repository."""
     description: str
     """A paragraph for the card, written by hand; keys of overrides that change what is learned are added."""
-    backbone: BackboneSection
-    init: InitSection | None = None
+    backbone: sections.BackboneSection
+    init: sections.InitSection | None = None
     """Start from a release, or from timm's own weights; null: from random weights."""
     data: DataConfig
     views: ViewsConfig
     objective: ObjectiveSection
     """What is learned, and its hyper-parameters."""
-    optimizer: OptimizerSection
-    schedule: ScheduleSection
-    training: TrainingSection
+    optimizer: sections.OptimizerSection
+    schedule: sections.ScheduleSection
+    training: sections.TrainingSection
     method: Method | None = None
     """For `classify`, a way to learn from a long tail; decides `objective.loss` and `training.sampling`."""
     evaluation: list[Protocol]
@@ -86,14 +80,10 @@ class Recipe(Config):
         if not isinstance(data, dict):
             raise RecipeError(f"{where}: found {plain_kind(data)}, expected a mapping of recipe sections")
         if "converted" in data:
-            raise RecipeError(
-                f"{where}: the record of a converted release, which cannot be trained; to start from its"
-                ' weights: "zoo finetune RECIPE --init FOLDER"'
-            )
-        overrides = as_overrides(overrides)
-        if not overrides:
+            raise RecipeError(f"{where}: found the record of a conversion, which cannot be trained")
+        if not (overrides := as_overrides(overrides)):
             return parse(cls, data, where)
-        with suppress(RecipeError):  # one that is whole only with its overrides is taken as it stands
+        with suppress(RecipeError):  # it may be complete only with its overrides
             data = parse(cls, data, where).model_dump(mode="json")
         before = copy.deepcopy(data)
         for override in overrides:
@@ -102,9 +92,8 @@ class Recipe(Config):
         changed = changed_keys(before, recipe.model_dump(mode="json"), overrides)
         if not changed or value_of(overrides, "description") is not None:
             return recipe
-        return recipe.model_copy(
-            update={"description": f"{recipe.description} Changed: {', '.join(changed)}."}
-        )
+        words = f"{recipe.description} Changed: {', '.join(changed)}."
+        return recipe.model_copy(update={"description": words})
 
     @classmethod
     def load(cls, recipe: Recipe | str | Path, overrides: Overrides = ()) -> Recipe:
@@ -122,12 +111,12 @@ class Recipe(Config):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Read plain values as pydantic does, with the objectives that are registered by now."""
+        """Validate plain values with the objectives that are registered by now."""
         section = obj.get("objective") if isinstance(obj, Mapping) else None
         look_up(section.get("name") if isinstance(section, Mapping) else section)
-        field, sections = cls.model_fields["objective"], _sections()
-        if field.annotation != sections:
-            field.annotation = sections
+        field, known = cls.model_fields["objective"], _sections()
+        if field.annotation != known:
+            field.annotation = known
             cls.model_rebuild(force=True)
         return super().model_validate(obj, **options)
 

@@ -1,0 +1,346 @@
+"""`zoo.pretrain`, `zoo.finetune`, `zoo.snapshot`: train, measure, draw, write the release."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+from zoo import hub
+from zoo.data import ImageDataset, open_dataset
+from zoo.data.any_data import Data, own_root
+from zoo.data.config import data_words
+from zoo.data.image_ids import list_images
+from zoo.data.memory import Root
+from zoo.data.sources import from_archive
+from zoo.errors import DataError, TrainingError, ZooWarning
+from zoo.evaluation.encode import Encoder
+from zoo.evaluation.evaluate import own_data
+from zoo.evaluation.measure import ProbeData, measure
+from zoo.evaluation.published import ProbeRun
+from zoo.files import RUNS, is_file, write_text
+from zoo.images import ImageList
+from zoo.launch import others_waiting, restarted
+from zoo.objectives import Objective
+from zoo.ranks import ALONE, Ranks
+from zoo.recipe import Recipe, templates
+from zoo.recipe.overrides import Overrides, as_overrides, override_of
+from zoo.recipe.planning import plan_pretraining
+from zoo.release import Release, history, write_release
+from zoo.release.format import holds_release
+from zoo.release.provenance import inherited_license
+from zoo.release.tensors import round_centers_to_half, round_to_half
+from zoo.report.pictures import draw_pictures
+from zoo.report.sample import Sample
+from zoo.report.subject import Subject
+from zoo.training import RunFolder, Trained, build_objective, cpu_threads, learns_without_labels, pick_device
+from zoo.training.build import teachers_of
+from zoo.training.distributed import join
+from zoo.training.facts import training_facts
+from zoo.training.progress import say
+from zoo.training.run import check_same_run, is_same
+from zoo.training.signals import interruptible
+from zoo.training.snapshot import checkpoint_of, trained_until
+from zoo.training.stages import STAGE, beginning, close, recorded, train_stages
+
+DATA_FOLDER = "data_folder.txt"
+"""File of a run's own folder that says where its data are, for `snapshot`; it is never published."""
+Sets = tuple[ImageDataset, ImageDataset | None]
+"""The training images, and the test images where there are some."""
+
+
+def pretrain(
+    recipe: Recipe | str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    data: Data = None,
+    resume: bool = False,
+    overrides: Overrides = (),
+    init: str | Path | Release | None = None,
+    arch: str | None = None,
+    objective: str | None = None,
+    images: Mapping[str, ImageList] | None = None,
+) -> Release:
+    """Train as a recipe says, measure the result and write its release; torchrun's processes train together.
+
+    Args:
+        recipe: a shipped recipe's name, a file, or a `Recipe`; None: one made for the images of `data`, see
+            `zoo.recipe.templates.pretraining`.
+        out: the release folder to make, `runs/NAME` when None; the run's state is in its sub-folder `run`.
+        data: the folder of the recipe's own data, where it needs one, or any other data, which take the place
+            of the recipe's source, long tail and subset; see `zoo.data.any_data.Data`.
+        resume: go on from the last checkpoint in `out`, or begin if there is none, as a restart by torchrun.
+        overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
+            With other data or another objective the release is called NAME_changed, unless they set a name.
+        init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
+        arch: without a recipe, in place of `init`: the architecture, with new weights.
+        objective: without a recipe "moco", which is the default, or "simclr".
+        images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
+            them: out of another copy of the data, where long tail and subset would draw others.
+
+    Raises:
+        Interrupted: on SIGINT, SIGTERM, SIGHUP or SIGUSR1, after saving the state.
+        RanksLost: when another process of several ended.
+        ZooError: for anything wrong with recipe, data or folder.
+    """
+    planned, root = plan_pretraining(
+        recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
+    )
+    out = RUNS / planned.name if out is None else Path(out)
+    resume = resume or restarted()
+    if holds_release(out):
+        finished = hub.open(out)
+        if resume and is_same(dict(finished.recipe), planned):
+            return finished
+        raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
+    run, settings = RunFolder(out / "run"), planned.training
+
+    def saved() -> str:
+        newest = next(iter([run, *run.stages()][-1].checkpoints().values()), None)
+        return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
+
+    with interruptible(saved), join(pick_device(settings.device).type) as ranks:
+        first = ranks.rank == 0
+        with ranks.in_turn():  # what one fetches or decodes, the others find
+            sets = open_sets(planned, root, images, ranks)
+            model = build_objective(beginning(planned), sets[0])
+        with cpu_threads(settings.threads), run.locked() if first else nullcontext():
+            if first and isinstance(root, str | Path):
+                write_text(run.path / DATA_FOLDER, f"{Path(root).resolve()}\n")
+            stages = train_stages(model, sets[0], planned, run, resume=resume, ranks=ranks)
+            if stages:
+                model = stages[-1].objective
+            if first:
+                with others_waiting():
+                    finish(planned, model, stages, sets, run.path, out, ranks=ranks.size, images=images)
+            ranks.barrier()
+    return hub.open(out)
+
+
+def open_sets(
+    recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None = None, ranks: Ranks = ALONE
+) -> Sets:
+    """Open the training and test images of a recipe; None for these where there are none and none are needed.
+
+    Raises:
+        DataError: see `open_dataset`; for data without classes where the recipe measures by them.
+    """
+    images = images or {}
+    config = from_archive(recipe.data, data) if images else recipe.data
+    unlabelled = learns_without_labels(recipe)
+    train_set = open_dataset(config, "train", data, images.get("train"), unlabelled=unlabelled)
+    classes = train_set.num_classes
+    if recipe.evaluation and classes < 2:
+        found = "1 class" if classes else "no classes"
+        raise DataError(f"evaluation: the training images have {found}, expected --set 'evaluation=[]'")
+    try:
+        return train_set, open_dataset(config, "test", data, images.get("test"))
+    except DataError as error:
+        if recipe.evaluation:
+            raise
+        if ranks.rank == 0 and classes:  # who has images alone expects no test images of them
+            warnings.warn(f"the release gets no map of test features: {error}", ZooWarning, stacklevel=2)
+        return train_set, None
+
+
+def plan_finetuning(
+    recipe: Recipe | str | Path | None = None,
+    *,
+    init: str | Path | Release,
+    head: str | None = None,
+    data: Data = None,
+    overrides: Overrides = (),
+) -> tuple[Recipe, Root]:
+    """Return the recipe of a fine-tuning and the place of its data; without data, of the release's own.
+
+    The arguments are those of `finetune`.
+    """
+    changes = [*as_overrides(overrides), override_of("init.release", hub.resolve(init).spelling)]
+    changes += [] if head is None else [override_of("init.head", head)]
+    if recipe is not None:
+        return plan_pretraining(recipe, data=data, overrides=changes)
+    config, root, _ = own_data(hub.open(init), data)
+    return templates.finetuning(init, config, root, changes), root
+
+
+def finetune(
+    recipe: Recipe | str | Path | None = None,
+    *,
+    init: str | Path | Release,
+    out: str | Path | None = None,
+    head: str | None = None,
+    data: Data = None,
+    resume: bool = False,
+    overrides: Overrides = (),
+) -> Release:
+    """Train from a release instead of random weights; other arguments and errors are those of `pretrain`.
+
+    `init` is a weights name, `org/repo[@rev]`, a folder, a `Release` or `timm:ARCH.TAG`; `head` is "fresh",
+    "centers", or the recipe's own. The recipe is usually of the objective `classify`; None: one made by
+    `zoo.recipe.templates.finetuning`. `out` is by default `runs/NAME_finetuned`, NAME that of the recipe.
+    """
+    own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
+    if recipe is None and data is None and not own:  # else hours on the release's own would be a surprise
+        raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
+    planned, root = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)
+    suffix = "" if "finetuned" in planned.name else "_finetuned"
+    return pretrain(planned, out=out or RUNS / f"{planned.name}{suffix}", data=root, resume=resume)
+
+
+def snapshot(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    data: Data = None,
+    step: int | None = None,
+    overrides: Overrides = (),
+) -> Release:
+    """Make a release from a checkpoint of a training, as if it had ended there; its folder is only read.
+
+    Args:
+        run: the folder of the training, as `out` of `pretrain`; not of a method with several trainings.
+        out: the release folder to make; None: `runs/NAME_epN`, or `runs/NAME_stepN` within an epoch.
+        data: those of the training; the folder that it was given when None.
+        step: after which the checkpoint was written; the newest when None.
+        overrides: changes of the recipe with which a training could be resumed, e.g. `{"evaluation": []}`.
+
+    Raises:
+        ZooError: if there is no run or no such checkpoint, for other data than it trains on, or if `out`
+            holds a release.
+    """
+    folder = next(filter(RunFolder.is_one, map(RunFolder, (Path(run) / "run", Path(run)))), None)
+    if folder is None:
+        raise TrainingError(f'"{run}" holds no training, expected an --out of zoo pretrain or finetune')
+    found = Recipe.load(folder.recipe_file)
+    if found.method is not None or found.description == STAGE:
+        of = "a stage of a method" if found.method is None else f'of the method "{found.method.name}"'
+        raise TrainingError(f'"{folder.path}" is {of}, expected a single training')
+    recipe = Recipe.load(found, overrides)
+    check_same_run(found, recipe, folder.path)
+    checkpoint = checkpoint_of(folder, step)
+    if out is not None:
+        _require_free(Path(out))  # before the data are read
+    if data is None and is_file(folder.path / DATA_FOLDER):
+        data = Path((folder.path / DATA_FOLDER).read_text("utf-8").strip())
+    sets = open_sets(recipe, own_root(data, recipe.data))
+    with cpu_threads(recipe.training.threads):
+        trained = trained_until(checkpoint, recipe, folder, sets[0])
+        reached = f"ep{trained.epoch}" if isinstance(trained.epoch, int) else f"step{trained.steps}"
+        recipe = recipe.model_copy(update={"name": f"{recipe.name}_{reached}"})
+        out = RUNS / recipe.name if out is None else Path(out)
+        _require_free(out)
+        trained.objective.to(pick_device(recipe.training.device))
+        state = RunFolder(out / "run")
+        with state.locked():
+            finish(recipe, trained.objective, [trained], sets, state.path, out)
+    return hub.open(out)
+
+
+def _require_free(out: Path) -> None:
+    """Refuse the folder of a release, or of a training whose own release could not be written any more."""
+    if holds_release(out):
+        raise TrainingError(f'"{out}" holds a release already; choose another --out')
+    for other in (out.resolve() / "run", out.resolve(), *out.resolve().parents):
+        if RunFolder(other).is_one():
+            raise TrainingError(f'out: "{out}" has a training, in "{other}"; choose another --out')
+
+
+def finish(
+    recipe: Recipe,
+    objective: Objective,
+    stages: Sequence[Trained],
+    sets: Sets,
+    state: Path,
+    out: Path,
+    *,
+    ranks: int = 1,
+    images: Mapping[str, ImageList] | None = None,
+) -> None:
+    """Measure a trained objective as the recipe says, draw it, and write its release to `out`.
+
+    Pictures, and the trainings that protocols do, are kept in the folder `state`.
+    """
+    license = inherited(recipe)  # a start that has gone is found before hours of measuring
+    train_set, test_set = sets
+    encoder, centers = objective.encoder, objective.centers()
+    half = recipe.training.release_dtype == "float16"
+    if half:  # every figure is then of what is released
+        round_to_half(encoder)
+    # as it is in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
+    encoder.to(memory_format=torch.contiguous_format)
+    measured = Encoder.of_recipe(encoder, recipe)
+    # all training images, also where a part was for validation: as `zoo evaluate` will have it
+    data = ProbeData(measured, train_set, test_set)
+    if recipe.method is not None:
+        assert centers is not None  # a method is one of the objective `classify`
+        centers = close(recipe.method, centers, lambda: data.train)
+    if half and centers is not None:
+        centers = round_centers_to_half(centers)
+    # its folder is named by the encoder's weights, so what is there can always be continued
+    probe_run = ProbeRun(recipe.data, state, resume=True)
+    entries = [
+        measure(protocol, data, test_set, centers, probe_run)
+        for protocol in recipe.evaluation
+        if test_set is not None
+    ]
+    dataset, steps = train_set.describe(), sum(stage.steps for stage in stages)
+    # a snapshot's run may have gone on
+    rows, class_rows = (
+        [row for row in found if row["step"] <= steps] for found in recorded([stage.run for stage in stages])
+    )
+    training = training_facts(recipe, objective, stages, train_set, ranks)
+    names, counts, sample = train_set.class_names, torch.from_numpy(train_set.class_counts), None
+    if test_set is not None:
+        sample = Sample(data.test, torch.from_numpy(test_set.labels.copy()), names, counts)
+    say("drawing the release's pictures")
+    subject = Subject(
+        name=recipe.name,
+        objective=recipe.objective.name,
+        data=data_words(dataset),
+        recipe=recipe.model_dump(mode="json"),
+        rows=rows,
+        class_rows=class_rows,
+        class_names=names,
+        class_counts=counts,
+        centers=centers,
+        evaluations=entries,
+        sample=sample,
+        label=recipe.name,
+        group=recipe.name,
+    )
+    pictures = draw_pictures(subject, state)
+    write_release(
+        out,
+        name=recipe.name,
+        encoder=encoder,
+        arch=recipe.backbone.arch,
+        model_args=recipe.backbone.args,
+        preprocess=measured.preprocess,
+        class_names=names,
+        centers=centers,
+        objective=recipe.objective.name,
+        dataset=dataset,
+        recipe_text=recipe.to_yaml(),
+        metrics={"format": 1, "training": training, "evaluations": entries},
+        history=history.gather(rows, class_rows),
+        images=images or _list_images(*sets),
+        pictures=pictures,
+        description=recipe.description,
+        license=license,
+        dtype=recipe.training.release_dtype,
+    )
+
+
+def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict[str, ImageList]:
+    train = list_images(train_set)
+    test = None if train is None or test_set is None else list_images(test_set)
+    return {split: each for split, each in (("train", train), ("test", test)) if each is not None}
+
+
+def inherited(recipe: Recipe) -> str:
+    """Return the licence of the weights, that of those they were trained or distilled from."""
+    sources = [*teachers_of(recipe), *([] if recipe.init is None else [recipe.init.release])]
+    return inherited_license(str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources)
