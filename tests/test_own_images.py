@@ -146,7 +146,7 @@ def test_unreadable_images_are_counted_or_left_out_by_name(photos: Path) -> None
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"data": None}, "data: found nothing, expected a folder of images"),
+        ({"data": None}, "data: found nothing, expected a folder"),
         ({"data": [1]}, '"image 0" cannot be read: found a int, expected a PIL image'),
         ({"data": "digits", "split": "val"}, "split: found 'val', expected train or test"),
         ({"out": "x.npy"}, r'out: found "x.npy", .* Did you mean "\.npz"'),
