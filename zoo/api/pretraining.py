@@ -13,7 +13,6 @@ from zoo.api.planning import plan_finetuning, plan_pretraining
 from zoo.data import ImageDataset, open_dataset
 from zoo.data.any_data import Data
 from zoo.data.memory import Root
-from zoo.data.sources import from_archive
 from zoo.errors import DataError, Interrupted, TrainingError, ZooError, ZooWarning
 from zoo.files import RUNS, write_text
 from zoo.image_list import ImageList
@@ -188,7 +187,7 @@ def open_sets(
         DataError: see `open_dataset`; for data without classes where the recipe measures by them.
     """
     images = images or {}
-    config = from_archive(recipe.data, data) if images else recipe.data
+    config = recipe.data
     unlabelled = learns_without_labels(recipe)
     train_set = open_dataset(config, "train", data, images.get("train"), unlabelled=unlabelled)
     classes = train_set.num_classes

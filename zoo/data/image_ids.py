@@ -39,8 +39,7 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
                 image = dataset.image(index)
             except DataError:
                 continue
-            digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
-            digest.update(image.tobytes())
+            digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
             ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
     return ids
 
@@ -58,18 +57,16 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
 
 
 def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> ImageDataset:
-    """Return the listed images, in the order of the list, each looked for by its content.
-
-    Images with equal pixels and label stand for each other, as often as both have them.
+    """Return the listed images, in the order of the list; of equal ones each stands for the other.
 
     Args:
-        drawn: what the seed draws from this copy: if it is what was listed, by names and content (rows of two
-            files may be called alike and hold other images), it is returned as it is.
+        drawn: what the seed draws from this copy; returned as it is where it is what was listed, by names and
+            by content.
         whole: all that this copy has.
         listed: what to look for.
 
     Raises:
-        OtherImages: saying how many are not there, and why that may be.
+        OtherImages: saying how many are not there.
     """
     same = len(drawn) == len(listed.ids) and drawn.describe()["sha256"] == listed.sha256
     if same and np.array_equal(content_ids(drawn), listed.ids):
@@ -78,27 +75,21 @@ def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> 
     for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
         places[content].append(place)  # the first of equal ones is taken from the end
     found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
-    missing = len(listed.ids) - len(found)
-    if missing:
+    if missing := len(listed.ids) - len(found):
         raise OtherImages(
             f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here, by "
-            "their pixels and labels: this is other data, its pixels were changed, or its classes are "
-            "numbered otherwise"
+            "their pixels and labels"
         )
     return whole.subset(found).known_as(listed.sha256)
 
 
 def shared_images(train_set: ImageDataset, test_set: ImageDataset) -> int:
-    """Return how many test images are training images too, as far as files and names tell.
-
-    An image file in both is one image. Of files that hold many images the names in them are compared. Images
-    that come with their data set (digits, CIFAR's archives) are what they are: 0.
-    """
+    """Return how many test images are training images too, by their files or their names in shared tables."""
     train, test = train_set.encoded(), test_set.encoded()
     if train is None or test is None or {*train.files}.isdisjoint(test.files):
         return 0
-    if len(train.files) == len(train_set) and len(test.files) == len(test_set):
-        known = {*train.files}
-        return sum(file in known for file in test.files)
-    names = {train_set.name_of(index) for index in range(len(train_set))}
-    return sum(test_set.name_of(index) in names for index in range(len(test_set)))
+    known: set[object] = {*map(train_set.name_of, range(len(train_set)))}
+    names: list[object] = [*map(test_set.name_of, range(len(test_set)))]
+    if not train.selection and not test.selection:  # names are relative to one of two folders
+        known, names = {*train.files}, [*test.files]
+    return sum(name in known for name in names)

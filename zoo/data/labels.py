@@ -1,9 +1,9 @@
-"""Labels as data hold them: whole numbers, with or without names of their classes, or text."""
+"""Labels as data hold them: whole numbers from 0, with or without names of their classes, or text."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from zoo.errors import DataError, did_you_mean
 
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
-OTHER_FORM = "It differs in the Unicode form of its letters alone (NFC, or NFD as macOS writes): rename one"
 
 
 def class_labels(
@@ -22,15 +21,14 @@ def class_labels(
     of_training: Sequence[Any] | None = None,
     names: Sequence[str] | None = None,
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the class of each image `[N]`, int64, and the names of the C classes.
+    """Return the class of each image `[N]`, int64, and the names of the C classes, in the Unicode form NFC.
 
-    Text stays text: its classes are the training split's words in sorted order. Numbers without names are
-    called "0", "1", ... up to the largest label of the training split.
+    The classes of text are the training split's words, sorted; of numbers "0", "1", ... up to its largest.
 
     Args:
         labels: N whole numbers from 0, or N texts.
         where: names the row of a label, for errors.
-        of_training: the training split's, where `labels` are another split's; None: these are they.
+        of_training: the training split's, where `labels` are another split's.
         names: of the classes in order, where the data say.
 
     Raises:
@@ -38,29 +36,27 @@ def class_labels(
     """
     trained = labels if of_training is None else of_training
     if all(isinstance(label, str) for each in (labels, trained) for label in each):
-        classes = list(names or sorted(set(trained)))
+        classes = list(dict.fromkeys(map(_composed, names or sorted(set(trained)))))
         places = {name: place for place, name in enumerate(classes)}
-        row = next((row for row, label in enumerate(labels) if label not in places), None)
-        if row is not None:
+        found = np.array([places.get(_composed(label), -1) for label in labels], dtype=np.int64)
+        if (found < 0).any():
+            row = int(found.argmin())
             raise DataError(
                 f'{where(row)}: label "{labels[row][:80]}" is none of the {len(classes)} classes of the '
-                f"training split.{nearest_class(labels[row], classes)}"
+                f"training split.{did_you_mean(labels[row], classes)}"
             )
-        return np.array([places[label] for label in labels], dtype=np.int64), classes
+        return found, classes
     numbers = _numbers(labels, where)
-    if names is None:
-        names = [str(c) for c in range(int(_numbers(trained, where).max(initial=0)) + 1)]
-    if numbers.max(initial=0) >= len(names):
+    count = len(names) if names else int(_numbers(trained, where).max(initial=-1)) + 1
+    if numbers.max(initial=0) >= count:
         row = int(numbers.argmax())
         raise DataError(
-            f"{where(row)}: found label {numbers[row]}, expected 0 to {len(names) - 1}, the classes of the "
-            "training split"
+            f"{where(row)}: found label {numbers[row]}, expected 0 to {count - 1}, as the training split has"
         )
-    return numbers, list(map(str, names))
+    return numbers, [_composed(str(name)) for name in names or range(count)]
 
 
 def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.int64]:
-    """Return labels `[N]` that are whole numbers from 0, in any type of number."""
     found = [label.item() if getattr(label, "shape", None) == () else label for label in labels]
     for row, label in enumerate(found):
         if not isinstance(label, int | float) or not 0 <= label < MAX_CLASSES or label != int(label):
@@ -70,14 +66,8 @@ def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.i
     return np.array(found, dtype=np.int64)
 
 
-def nearest_class(name: str, names: Iterable[str]) -> str:
-    """Suggest the nearest of the `names`; say where it is the same word in another Unicode form."""
-    names = list(names)
-    return f" {OTHER_FORM}" if composed(name) in map(composed, names) else did_you_mean(name, names)
-
-
-def composed(name: str) -> str:
-    """Return a name in the Unicode form NFC, in which names that look alike are equal."""
+def _composed(name: str) -> str:
+    """Return a name in the Unicode form NFC: macOS writes another one."""
     return unicodedata.normalize("NFC", name)
 
 
@@ -87,11 +77,9 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
     Raises:
         DataError: beginning with `where`, with the first class that differs.
     """
-    if tuple(train) == tuple(test):
-        return
-    odd = next(iter([*(set(test) - set(train)), *(set(train) - set(test))]), None)
-    differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
-    raise DataError(
-        f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}."
-        f"{nearest_class(odd, train if odd in test else test) if odd else ''}"
-    )
+    if tuple(train) != tuple(test):
+        odd = next(iter({*train} ^ {*test}), None)
+        differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
+        raise DataError(
+            f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}"
+        )

@@ -19,7 +19,7 @@ from zoo.data.config import Folder
 from zoo.data.dataset import Split
 from zoo.data.image_ids import OtherImages
 from zoo.data.memory import Root
-from zoo.data.sources import from_archive, has_training_split
+from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import A_MODEL, check_number, open_encoder
 from zoo.evaluation.measure import OwnClassifier, check_centers, measure
@@ -244,7 +244,7 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
         return open_dataset(config, split, root)
     word = "trained" if split == "train" else "measured"
     try:
-        found = open_dataset(from_archive(config, root), split, root, images.get(split))
+        found = open_dataset(config, split, root, images.get(split))
     except OtherImages as error:
         raise DataError(
             f"{release.name} was {word} on other images: {error}. Data that are not its own are given as a "
