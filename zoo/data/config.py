@@ -27,7 +27,7 @@ class Digits(Config):
 
 
 class TorchvisionSource(Config):
-    """CIFAR: torchvision's archive in the data folder, else the parquet files of its repository on the Hub."""
+    """CIFAR: torchvision's archive in the data folder, else the parquet files of the Hub's repository."""
 
     kind: Literal["cifar10", "cifar100"]
     download: bool = False

@@ -20,12 +20,7 @@ Split = Literal["train", "test"]
 
 
 class Encoded(NamedTuple):
-    """Files that images are decoded from.
-
-    Attributes:
-        files: one for each image, in order, or tables of many.
-        selection: which rows of the tables, in which order; nothing for image files.
-    """
+    """Files that images are decoded from, one each, or tables of many and which rows of these are selected."""
 
     files: Sequence[Path]
     selection: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
-    """List the images of a data set; None where other copies could not be told from it by content.
+    """Return the list of a data set's images; None where content does not tell other copies from it.
 
     That is where the images come with this project, are files with names of their own, are compressed with
     loss, cannot all be read, or are more than `MAX_IMAGES`; and for partial labels, which are drawn by row.
@@ -60,8 +61,7 @@ def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> 
     """Return the listed images, in the order of the list; of equal ones each stands for the other.
 
     Args:
-        drawn: what the seed draws from this copy; returned as it is where it is what was listed, by names and
-            by content.
+        drawn: what the seed draws from this copy; returned if it is what was listed, by names and content.
         whole: all that this copy has.
         listed: what to look for.
 
@@ -76,20 +76,18 @@ def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> 
         places[content].append(place)  # the first of equal ones is taken from the end
     found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
     if missing := len(listed.ids) - len(found):
-        raise OtherImages(
-            f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here, by "
-            "their pixels and labels"
-        )
+        counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
+        raise OtherImages(f"{counts}, by their pixels and labels")
     return whole.subset(found).known_as(listed.sha256)
 
 
 def shared_images(train_set: ImageDataset, test_set: ImageDataset) -> int:
     """Return how many test images are training images too, by their files or their names in shared tables."""
     train, test = train_set.encoded(), test_set.encoded()
-    if train is None or test is None or {*train.files}.isdisjoint(test.files):
+    files = set[Path]() if train is None else {*train.files}
+    if train is None or test is None or files.isdisjoint(test.files):
         return 0
-    known: set[object] = {*map(train_set.name_of, range(len(train_set)))}
-    names: list[object] = [*map(test_set.name_of, range(len(test_set)))]
-    if not train.selection and not test.selection:  # names are relative to one of two folders
-        known, names = {*train.files}, [*test.files]
-    return sum(name in known for name in names)
+    if not train.selection:  # files: names are relative to one of two folders
+        return len([file for file in test.files if file in files])
+    known = {*map(train_set.name_of, range(len(train_set)))}
+    return sum(name in known for name in map(test_set.name_of, range(len(test_set))))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,39 +36,28 @@ def class_labels(
     """
     trained = labels if of_training is None else of_training
     if all(isinstance(label, str) for each in (labels, trained) for label in each):
-        classes = list(dict.fromkeys(map(_composed, names or sorted(set(trained)))))
+        classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*trained})))
         places = {name: place for place, name in enumerate(classes)}
-        found = np.array([places.get(_composed(label), -1) for label in labels], dtype=np.int64)
-        if (found < 0).any():
-            row = int(found.argmin())
-            raise DataError(
-                f'{where(row)}: label "{labels[row][:80]}" is none of the {len(classes)} classes of the '
-                f"training split.{did_you_mean(labels[row], classes)}"
-            )
-        return found, classes
-    numbers = _numbers(labels, where)
-    count = len(names) if names else int(_numbers(trained, where).max(initial=-1)) + 1
-    if numbers.max(initial=0) >= count:
-        row = int(numbers.argmax())
-        raise DataError(
-            f"{where(row)}: found label {numbers[row]}, expected 0 to {count - 1}, as the training split has"
-        )
-    return numbers, [_composed(str(name)) for name in names or range(count)]
+        numbers = np.array([places.get(normalize("NFC", label), -1) for label in labels], dtype=np.int64)
+        expected = f"one of the training split's {len(classes)} classes"
+    else:
+        numbers = np.array([_number(label) for label in labels], dtype=np.int64)
+        count = len(names) if names else max(map(_number, trained), default=-1) + 1
+        classes = [normalize("NFC", str(name)) for name in names or range(count)]
+        numbers[numbers >= count] = -1
+        expected = f"0 to {count - 1}, or text for all images"
+    if (numbers < 0).any():
+        row = int(numbers.argmin())
+        hint = did_you_mean(labels[row], classes)
+        raise DataError(f"{where(row)}: found label {str(labels[row])[:80]!r}, expected {expected}.{hint}")
+    return numbers, classes
 
 
-def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.int64]:
-    found = [label.item() if getattr(label, "shape", None) == () else label for label in labels]
-    for row, label in enumerate(found):
-        if not isinstance(label, int | float) or not 0 <= label < MAX_CLASSES or label != int(label):
-            raise DataError(
-                f"{where(row)}: found label {label!r}, expected 0, 1, ..., or text for all images"
-            )
-    return np.array(found, dtype=np.int64)
-
-
-def _composed(name: str) -> str:
-    """Return a name in the Unicode form NFC: macOS writes another one."""
-    return unicodedata.normalize("NFC", name)
+def _number(label: Any) -> int:
+    """Return a label of any type of number; -1: it is no class."""
+    value = label.item() if getattr(label, "shape", None) == () else label
+    is_class = isinstance(value, int | float) and 0 <= value < MAX_CLASSES and value == int(value)
+    return int(value) if is_class else -1
 
 
 def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
@@ -78,7 +67,7 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
         DataError: beginning with `where`, with the first class that differs.
     """
     if tuple(train) != tuple(test):
-        odd = next(iter({*train} ^ {*test}), None)
+        odd = min({*train} ^ {*test}, default=None)
         differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
         raise DataError(
             f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}"

@@ -38,8 +38,7 @@ def select_long_tail(
     and from one stream, and the first n_c stay. n_max is `max_per_class`, by default the size of the
     smallest class. `names`, of the classes, are for the errors.
 
-    Raises:
-        DataError: naming the first class that has fewer images than its n_c, or that would keep none.
+    Raises DataError naming the first class that has fewer images than its n_c, or that would keep none.
     """
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
@@ -71,10 +70,7 @@ def select_subset(
     NumPy's legacy RandomState(seed) permutes the positions of each class, in class order and from one stream,
     and the first ones stay: so with one seed 1 % of the labels are among the 10 %. A class keeps its
     `fraction` rounded to the nearest image (a half to the even one), and one at least. `names`, of the
-    classes, are for the error.
-
-    Raises:
-        DataError: naming the first class that has fewer than `per_class` images.
+    classes, are for the DataError that names the first class with fewer than `per_class` images.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     kept = []
@@ -100,13 +96,7 @@ def draw_candidates(
     (https://arxiv.org/abs/2201.08984), sections 4.1 and 4.4; authors' code https://github.com/hbzju/PiCO,
     `utils/utils_algo.py`.
 
-    Args:
-        config: how.
-        labels: true class of each image `[N]`.
-        class_names: of the C classes.
-
-    Raises:
-        DataError: for groups that do not have every class exactly once.
+    `labels` `[N]` are the true classes. Raises DataError for groups without every class exactly once.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     candidates: NDArray[np.bool_] = random.random_sample((len(labels), len(class_names))) < config.rate
@@ -125,11 +115,8 @@ def draw_candidates(
 def rank_in_class(labels: Tensor, seed: int) -> Tensor:
     """Return the place `[N]` of each row among those of its class in a random order, from 0, on the CPU.
 
-    So `rank < n` draws n rows of each class, and fewer are a part of more.
-
-    Args:
-        labels: `[N]`, integer, from 0.
-        seed: decides the order, together with the labels.
+    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` are integers from 0;
+    `seed` decides the order, together with them.
     """
     import torch
 
@@ -145,12 +132,8 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return ascending row numbers (rest, held out): about `fraction` of every class is held out.
 
-    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none.
-
-    Args:
-        labels: `[N]`, integer, from 0.
-        fraction: in (0, 1).
-        seed: decides which rows of a class, together with the labels.
+    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none. `labels`
+    `[N]` are integers from 0; `seed` decides which rows of a class, together with them.
     """
     counts = labels.cpu().bincount()
     held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,15 +38,6 @@ class _Column:
         return self._rows[row][self._key]
 
 
-class _Part(NamedTuple):
-    """N images and their names, their labels as they were given, and the names of the classes."""
-
-    items: Any
-    names: Sequence[str]
-    labels: Sequence[Any] | None = None
-    class_names: Sequence[str] | None = None
-
-
 class MemoryImages:
     """Images of a program, in one part or in one to train on and one to test on.
 
@@ -70,30 +61,28 @@ class MemoryImages:
             parts = {split: data[key] for split, key in keys.items() if key in data}
             if not parts:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
-        found = {
-            split: _part(part, f"{split}/" if len(parts) > 1 else "image ") for split, part in parts.items()
-        }
-        first, training = next(iter(parts.values())), next(iter(found.values()))
+        first, digest = next(iter(parts.values())), hashlib.sha256()
         name = "images" if isinstance(first, list | tuple) else type(first).__name__.lower()
-        labelled = all(part.labels is not None for part in found.values())
+        prefix = "{}/" if len(parts) > 1 else "image "
+        found = {split: _columns(part, prefix.format(split)) for split, part in parts.items()}
+        _, _, of_training, training_names = next(iter(found.values()))
         self.sets: dict[Split, ImageDataset] = {}
-        digest = hashlib.sha256()
         for split, (items, names, given, class_names) in found.items():
             labels, classes = np.full(len(names), -1), list[str]()
-            if labelled:
+            if all(each for _, _, each, _ in found.values()):
                 labels, classes = class_labels(
-                    given or (),
+                    given,
                     lambda row: f"{name}: label of image {row}",
-                    of_training=training.labels,
-                    names=training.class_names,
+                    of_training=of_training,
+                    names=training_names,
                 )
             images = self.sets[split] = ImageDataset(ImageStore(items, names), labels, classes)
             in_list = isinstance(items, list)  # of which every image is hashed
-            for row in range(0, len(images), 1 if in_list else -(-len(images) // _SAMPLED)):
+            for row in range(0, len(images), 1 if in_list else -(-len(names) // _SAMPLED)):
                 digest.update(f"{row} {names[row]}\n".encode("utf-8", "surrogateescape"))
                 if not (in_list and isinstance(images.item(row), Path)):
                     digest.update(np.asarray(images.image(row)).tobytes())
-            digest.update(repr((list(map(str, given or ())), class_names)).encode())
+            digest.update(repr((list(map(str, given)), class_names)).encode())
         self.source = Memory(name=name, sha256=digest.hexdigest())
 
 
@@ -101,23 +90,20 @@ Root = str | Path | MemoryImages | None
 """The place of images: a folder, or the program that holds them; None where the source needs neither."""
 
 
-def _part(data: Any, prefix: str) -> _Part:
-    """Return images, labels and class names of one data set or list; `prefix` begins the images' names."""
+def _columns(data: Any, prefix: str) -> tuple[Any, list[str], Sequence[Any], Sequence[str] | None]:
+    """Return images, their names, their labels (or nothing) and the class names of a data set or list."""
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of a data set that is a stream
-    if isinstance(data, Mapping | str | np.ndarray) or not indexed:
-        raise DataError(f"data: found {plain_kind(data)}, expected {_EXPECTED}")
-    if len(data) == 0:
-        raise DataError("data: found no images, expected at least one")
+    if isinstance(data, Mapping | str | np.ndarray) or not indexed or len(data) == 0:
+        found = "no images" if indexed and len(data) == 0 else plain_kind(data)
+        raise DataError(f"data: found {found}, expected {_EXPECTED}")
     names = [f"{prefix}{row}" for row in range(len(data))]
     hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
     if hub is not None and isinstance(data, hub.Dataset):
         image, label = columns_of(data.features, "data", "img", "label")
         data = data.with_format(None)
         pictures = data.select_columns([image]).cast_column(image, hub.Image(decode=False))
-        labels = None if label is None else list(data.select_columns([label])[:][label])
-        return _Part(
-            _Column(pictures, image), names, labels, getattr(data.features.get(label), "names", None)
-        )
+        labels = [] if label is None else list(data.select_columns([label])[:][label])
+        return _Column(pictures, image), names, labels, getattr(data.features.get(label), "names", None)
     in_list = isinstance(data, list | tuple)
     if in_list:
         data, names = _with_files(data, names)
@@ -125,8 +111,8 @@ def _part(data: Any, prefix: str) -> _Part:
     if len(pairs) > 1:
         raise DataError("data: found images with and without a label, expected (image, label) for all")
     if pairs == {False}:
-        return _Part(data, names)
-    return _Part([image for image, _ in data] if in_list else _Column(data, 0), names, *_labels_of(data))
+        return data, names, [], None
+    return [image for image, _ in data] if in_list else _Column(data, 0), names, *_labels_of(data)
 
 
 def _is_pair(row: Any) -> bool:
@@ -150,10 +136,10 @@ def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:
     rows, whole = list(range(len(data))), data
     while hasattr(whole, "indices") and hasattr(whole, "dataset"):  # a torch Subset, maybe of another
         rows, whole = [whole.indices[row] for row in rows], whole.dataset
-    apart = next((getattr(whole, key) for key in ("targets", "labels") if hasattr(whole, key)), ())
-    names = getattr(whole, "classes", None)
     is_plain = getattr(whole, "target_transform", None) is None
-    classes = [str(name) for name in names] if isinstance(names, list | tuple) and is_plain else None
+    apart = next((getattr(whole, key) for key in ("targets", "labels") if hasattr(whole, key)), ())
+    names = getattr(whole, "classes", None) if is_plain else None
+    classes = [*map(str, names)] if isinstance(names, list | tuple) else None
     if len(apart) != len(whole) or not is_plain:
         return [data[row][1] for row in range(len(data))], classes
     listed = apart.tolist() if hasattr(apart, "tolist") else apart

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -94,15 +95,14 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
     if root is None or not source.download:
         root = require_path(root, ".", source.kind)
     archive = cifar_archive(source.kind, root)
-    shards = [] if is_dir(archive) else cifar_shards(root, split)
-    if shards:
+    if not is_dir(archive) and (shards := cifar_shards(root, split)):
         found = open_parquet(cifar_parquet(source.kind), split, shards[0].parent)
-        expected = IMAGES[split], int(source.kind.removeprefix("cifar"))
-        if (len(found), found.num_classes) != expected:
-            raise DataError(
-                f"{source.kind}: {root}: found {len(found):,} images of {found.num_classes} classes, expected "
-                f"the data set's {expected[0]:,} of {expected[1]}"
-            )
+        sizes, expected = (
+            (len(found), found.num_classes),
+            (IMAGES[split], int(source.kind.removeprefix("cifar"))),
+        )
+        if sizes != expected:
+            raise DataError(f"{source.kind}: {root}: found {sizes} images and classes, expected {expected}")
         found.settings["files"] = ", ".join(file.name for file in shards)
         return found
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
@@ -110,8 +110,8 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
         data = cls(str(archive.parent), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
         raise DataError(
-            f'{source.kind}: "{archive}" is not there or not whole: {" ".join(str(error).split())} Expected it, '
-            'or "train-*.parquet" and "test-*.parquet", in --data DIR, or data.source.download: true'
+            f'{source.kind}: "{archive}" is not there or not whole: {" ".join(str(error).split())} Expected '
+            "it, or train-*.parquet and test-*.parquet, in --data DIR, or data.source.download: true"
         ) from None
     names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
     store = ImageStore(np.asarray(data.data), names, has_copies=True)
@@ -177,12 +177,11 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> ImageDataset
 def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageDataset:
     """Return the images of a list file: lines "path label", or columns "path,label" if its name ends in .csv.
 
-    Labels are numbers or text. The label of a line begins after its last tab, or without one after its last
-    space. The first row of a CSV file may be a header.
+    The label of a line begins after its last tab, or without one after its last space. The first row of a CSV
+    file may be a header.
 
     Raises:
-        DataError: naming the list, for an image with two labels, labels that are no classes, or where the
-            first image is not there.
+        DataError: for an image with two labels, labels that are no classes, a first image that is not there.
     """
     folder = require_path(root, source.images, "list: images")
     file = require_path(root, source.train if split == "train" else source.test, f"list: {split}")
@@ -200,24 +199,31 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageDatase
 
 def _read_list(file: Path) -> tuple[list[str], list[Any]]:
     """Return paths and labels: whole numbers where the first label is one, else text."""
-    is_csv, rows, known = file.suffix.lower() == ".csv", list[tuple[str, str]](), dict[str, str]()
-    lines = csv.reader(_lines(file), skipinitialspace=True) if is_csv else map(_split, _lines(file))
-    for number, row in enumerate(lines, start=1):
+    lines = [line.strip() for line in _lines(file)]
+    if file.suffix.lower() == ".csv":
+        rows = [*csv.reader(lines, skipinitialspace=True)]
+        rows = rows[1:] if rows and rows[0][:1] and rows[0][0].strip().lower() in _HEADERS else rows
+    else:  # a path may contain spaces
+        rows = [[*line.rpartition("\t" if "\t" in line else " ")[::2]] for line in lines]
+    paths, labels, known = list[str](), list[Any](), dict[str, str]()
+    for row in rows:
         cells = [cell.strip() for cell in row]
-        if not any(cells) or (is_csv and number == 1 and cells[0].lower() in _HEADERS):
+        if not any(cells):
             continue
-        place = f"list: {file} line {number}"
         if len(cells) != 2 or not all(cells):
-            raise DataError(f'{place}: found "{",".join(cells)[:80]}", expected a path and a label')
+            raise DataError(f'list: {file}: found "{",".join(cells)[:80]}", expected a path and a label')
         path, label = cells
         if known.setdefault(path, label) != label:
-            raise DataError(f'{place}: "{path}" has the labels "{known[path]}" and "{label}", expected one')
-        rows.append((path, label))
-    if not rows:
+            raise DataError(
+                f'list: {file}: "{path}" has the labels "{known[path]}" and "{label}", expected one'
+            )
+        paths.append(path)
+        labels.append(label)
+    if not paths:
         raise DataError(f"list: {file} names no images")
-    as_numbers = _NUMBER.fullmatch(rows[0][1])
-    labels = [int(label) if as_numbers and _NUMBER.fullmatch(label) else label for _, label in rows]
-    return [path for path, _ in rows], labels
+    if _NUMBER.fullmatch(labels[0]):
+        labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
+    return paths, labels
 
 
 def _lines(file: Path) -> list[str]:
@@ -225,12 +231,6 @@ def _lines(file: Path) -> list[str]:
         return read_text(file, _MAX_LIST_BYTES).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"list: {file} cannot be read as text: {error}") from None
-
-
-def _split(line: str) -> list[str]:
-    """Return path and label of a line; a path may contain spaces."""
-    path, _, label = line.strip().rpartition("\t" if "\t" in line.strip() else " ")
-    return [path, label]
 
 
 # --- parquet files, read by Hugging Face `datasets` -----------------------------------------------------
@@ -255,10 +255,17 @@ def features_of(file: Path) -> Any:
         from datasets import Features
     except ImportError:
         raise DataError("parquet: needs the package datasets: pip install datasets") from None
-    try:
+    with _reading(file):
         return Features.from_arrow_schema(pq.read_schema(file))
-    except Exception as error:  # of a damaged file, or of metadata in any form
-        raise DataError(f"parquet: {file} cannot be read: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _reading(*files: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
+        cause = " ".join(str(error.__cause__ or error).split())
+        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
 
 
 def columns_of(features: Mapping[str, Any], where: str, image: str, label: str) -> tuple[str, str | None]:
@@ -273,16 +280,13 @@ def columns_of(features: Mapping[str, Any], where: str, image: str, label: str) 
     images = [name for name, kind in kinds.items() if kind == "Image"]
     labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
     labels = labels or [name for name, kind in kinds.items() if kind.startswith(("int", "uint", "string"))]
-    chosen = list[str | None]()
     for key, name, found, default in (("image", image, images, "img"), ("label", label, labels, "label")):
-        if name in kinds or (len(found) < 2 and name == default):
-            chosen.append(name if name in kinds else next(iter(found), None))
-        else:
-            hint = f"{key}=COLUMN, one of {', '.join(kinds)}"
-            raise DataError(f'{where}: found no column "{name}", expected {hint}.{did_you_mean(name, kinds)}')
-    if chosen[0] is None:
-        raise DataError(f"{where}: found no image in the columns {', '.join(kinds)}, expected one of images")
-    return chosen[0], chosen[1]
+        if name in kinds:
+            found[:] = [name]
+        elif name != default or len(found) > 1 or not images:
+            hint = did_you_mean(name, kinds)
+            raise DataError(f'{where}: no {key} "{name}", expected {key}= one of {", ".join(kinds)}.{hint}')
+    return images[0], next(iter(labels), None)
 
 
 def _kind(feature: Any) -> str:
@@ -296,11 +300,7 @@ def _kind(feature: Any) -> str:
 def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bool = True) -> ImageDataset:
     """Return a split's images; rows in the order of the files' names.
 
-    Args:
-        source: files and columns.
-        split: `train` or `test`.
-        root: the data folder.
-        linked: whether images may lie in files of their own, which the table names.
+    Images may lie in files of their own, which the table names, where it is `linked`.
 
     Raises:
         DataError: for missing files or columns, labels that are no class, or without `datasets`.
@@ -319,8 +319,10 @@ def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bo
             f'parquet: files of {folder} name other classes in "{label}", expected the same in all'
         )
     import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
-    table, places = _read_tables(files, image, label)
+    table = _read_tables(files, image, label)
+    places = [f"{file.name}#{row}" for file in files for row in range(pq.read_metadata(file).num_rows)]
     paths = pc.struct_field(table[image], "path").to_pylist()
     store = ImageStore(
         table[image] if linked else pc.struct_field(table[image], "bytes"),
@@ -331,33 +333,23 @@ def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bo
     )
     if label is None:
         return ImageDataset(store, np.full(len(places), -1), [])
-    needs_training = split == "test" and trained and not known[0]
-    labels, class_names = class_labels(
-        table[label].to_pylist(),
-        lambda row: f'parquet: "{label}" of {folder / places[row]}',
-        of_training=_read_tables(trained, None, label)[0][label].to_pylist() if needs_training else None,
-        names=known[0],
-    )
-    return ImageDataset(store, labels, class_names)
+    labels = of_training = table[label].to_pylist()
+    if split == "test" and trained and not known[0]:
+        of_training = _read_tables(trained, None, label)[label].to_pylist()
+    where = [f'parquet: "{label}" of {folder}/{place}' for place in places]
+    numbers, names = class_labels(labels, where.__getitem__, of_training=of_training, names=known[0])
+    return ImageDataset(store, numbers, names)
 
 
-def _read_tables(files: Sequence[Path], image: str | None, label: str | None) -> tuple[Any, list[str]]:
-    """Return columns of all files, mapped from the cache of `datasets`, and "file#row" of each row."""
-    import pyarrow.parquet as pq
+def _read_tables(files: Sequence[Path], image: str | None, label: str | None) -> Any:
+    """Return columns of all files, mapped from the cache of `datasets`; images are {bytes, path}."""
     from datasets import Image, load_dataset
 
-    try:
-        counts = {file: pq.read_metadata(file).num_rows for file in files}
+    with _reading(*files):
         columns = [*dict.fromkeys(filter(None, (image, label)))]
         data = load_dataset("parquet", data_files=[*map(str, files)], columns=columns, split="train")
-        if image is not None:
-            data = data.cast_column(image, Image(decode=False))
-    except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
-        cause = " ".join(str(error.__cause__ or error).split())
-        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
-    return data.with_format("arrow")[:], [
-        f"{file.name}#{row}" for file in files for row in range(counts[file])
-    ]
+        data = data.cast_column(image, Image(decode=False)) if image else data
+        return data.with_format("arrow")[:]
 
 
 def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDataset:
@@ -367,8 +359,7 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
     taken, which `datasets.load_dataset("org/name")` does not do.
 
     Raises:
-        DataError: for a repository or revision that is not there or not open to the token, one without such
-            files, and one whose files are of several configurations.
+        DataError: for a repository or revision that is not there, or files of none or several configurations.
     """
     from huggingface_hub import snapshot_download
 
@@ -378,25 +369,22 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
     wanted = source.train if split == "train" else source.test
     tops = ["", "*/"] if source.config is None else ["" if source.config == "." else f"{source.config}/"]
     needed = [f"{top}{each}" for top in tops for name in {source.train, wanted} for each in _patterns(name)]
-    with hub_client.talking(where, DataError):
+    with hub_client.talking(where, DataError):  # the training split says what the classes are
         fetched = snapshot_download(
             source.repo,
             repo_type="dataset",
             revision=source.revision,
-            allow_patterns=needed,  # the training split says what the classes are
+            allow_patterns=needed,
             library_name="zoo",
         )
     snapshot = Path(fetched)
-    folders = [
-        snapshot,
-        *(path for path in sorted(snapshot.rglob("*")) if path.is_dir() and path.name != wanted),
-    ]
-    found = [each.relative_to(snapshot).as_posix() for each in folders if split_files(each, wanted)]
+    places = (path for path in (snapshot, *sorted(snapshot.rglob("*"))) if path.name != wanted)
+    found = [each.relative_to(snapshot).as_posix() for each in places if split_files(each, wanted)]
     inside = source.config or next(iter(found), ".")
     if inside not in found or (source.config is None and len(found) > 1):
         raise DataError(
-            f'{where}: found parquet files of "{wanted}" in {", ".join(found) or "no folder"}, expected one in '
-            f"data.source.config and data.source.{split}; of other formats revision refs/convert/parquet has some"
+            f'{where}: found parquet files of "{wanted}" in {", ".join(found) or "no folder"}, expected one: '
+            f"data.source.config and .{split}; other formats: revision refs/convert/parquet"
         )
     section = Parquet(train=source.train, test=source.test, label=source.label or "label")
     opened = open_parquet(section, split, snapshot / inside, linked=False)  # no file of this machine

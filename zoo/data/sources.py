@@ -10,45 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.class_names import EXPECTED, first_unfit
-from zoo.data.config import (
-    DataConfig,
-    Digits,
-    Folder,
-    Holdout,
-    HubDataset,
-    ListFiles,
-    Memory,
-    Source,
-    TorchvisionSource,
-)
+from zoo.data import readers
+from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Source, TorchvisionSource
 from zoo.data.dataset import ImageDataset, Split
 from zoo.data.image_ids import find_listed
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.data.memory import MemoryImages, Root
-from zoo.data.readers import (
-    CIFAR,
-    cifar_archive,
-    cifar_parquet,
-    open_cifar,
-    open_digits,
-    open_folder,
-    open_hub,
-    open_list,
-    open_parquet,
-    split_files,
-)
 from zoo.errors import DataError
-from zoo.files import is_dir, is_file
+from zoo.files import exists, is_dir
 from zoo.image_list import ImageList
 
 _READERS: dict[str, Callable[[Any, Split, Path | None], ImageDataset]] = {
-    "digits": open_digits,
-    "cifar10": open_cifar,
-    "cifar100": open_cifar,
-    "folder": open_folder,
-    "list": open_list,
-    "parquet": open_parquet,
-    "hub": open_hub,
+    "digits": readers.open_digits,
+    "cifar10": readers.open_cifar,
+    "cifar100": readers.open_cifar,
+    "folder": readers.open_folder,
+    "list": readers.open_list,
+    "parquet": readers.open_parquet,
+    "hub": readers.open_hub,
 }
 
 
@@ -63,7 +42,7 @@ def open_dataset(
     """Open one split of the configured data.
 
     Rows are in the order of the source: files sorted by class and name for folders, by line for list files,
-    by shard and row for parquet, the original files' for CIFAR. Long tail, few labels and partial labels
+    by file and row for parquet, the original files' for CIFAR. Long tail, few labels and partial labels
     apply to `train` only, in this order, and as `zoo.data.long_tail` says. Class names may hold some that no
     training image has; objectives that learn classes refuse such data.
 
@@ -81,24 +60,19 @@ def open_dataset(
     """
     source = config.source if listed is None else from_archive(config.source, root)
     found = _read(source, split if config.holdout is None else "train", root)
-    everything = found.subset(_rows_of(config.holdout, found.labels, split))
-    names, tail, part, partial = (
-        everything.class_names,
-        config.long_tail,
-        config.subset,
-        config.partial_labels,
-    )
+    whole = found.subset(_rows_of(config.holdout, found.labels, split))
+    names, tail, part, partial = found.class_names, config.long_tail, config.subset, config.partial_labels
     if split == "test":
         tail = part = partial = None
-    if len(everything) == 0:
+    if len(whole) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
     if not names and (not unlabelled or tail or part or partial):
         raise DataError(
-            f"{source.kind}: the {len(everything):,} images of the {split} split have no labels, which are "
-            "needed here: expected CLASS/IMAGE, in Python (image, label) for each. Without classes objectives "
-            "such as moco can be trained, with --set 'evaluation=[]'"
+            f"{source.kind}: the {len(whole):,} images of the {split} split have no labels, which are needed "
+            "here: expected CLASS/IMAGE, in Python (image, label) for each. Without classes objectives such "
+            "as moco can be trained, with --set 'evaluation=[]'"
         )
-    everything.settings = {
+    whole.settings = {
         "name": data_name(source, root),
         "source": source.kind,
         "split": split,
@@ -109,7 +83,7 @@ def open_dataset(
         **found.settings,
         **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
-    dataset = everything
+    dataset = whole
     try:
         if tail is not None:
             dataset = dataset.subset(select_long_tail(tail, dataset.labels, len(names), names))
@@ -118,9 +92,9 @@ def open_dataset(
     except DataError:  # a list asks for no tail of other images than its own
         if listed is None:
             raise
-        dataset = everything
+        dataset = whole
     if listed is not None:
-        dataset = find_listed(dataset, everything, listed)
+        dataset = find_listed(dataset, whole, listed)
     if partial is None:
         return dataset
     origin = partial.model_dump()
@@ -158,14 +132,14 @@ def _rows_of(holdout: Holdout | None, labels: NDArray[np.int64], split: Split) -
 
 def data_name(source: Source, root: Root) -> str:
     """Return a name for the data that tells two folders, or two label columns of one, apart."""
-    if isinstance(source, Digits | TorchvisionSource):
+    if source.kind in ("digits", "cifar10", "cifar100"):
         return source.kind
     if isinstance(source, Memory) or isinstance(root, MemoryImages):
         return str(getattr(source, "name", "images"))
-    if isinstance(source, HubDataset):
-        return " ".join(filter(None, (source.repo, source.config, source.label)))
-    folder = Path(root).resolve().name if root is not None else source.kind
-    return " ".join(filter(None, (folder, getattr(source, "label", None))))
+    words = [Path(root).resolve().name if root is not None else source.kind]
+    if source.kind == "hub":
+        words = [source.repo, source.config or ""]
+    return " ".join(filter(None, (*words, getattr(source, "label", None))))
 
 
 def has_training_split(config: DataConfig, root: Root) -> bool:
@@ -174,15 +148,13 @@ def has_training_split(config: DataConfig, root: Root) -> bool:
         return config.holdout.fraction < 1
     if isinstance(root, MemoryImages):
         return "train" in root.sets
-    source, base = config.source, Path(root or "")
-    if isinstance(source, Folder):
-        return is_dir(base / source.train)
-    return is_file(base / source.train) if isinstance(source, ListFiles) else True
+    source = config.source
+    return not isinstance(source, Folder | ListFiles) or exists(Path(root or "", source.train))
 
 
 def as_archive(source: Source) -> Source:
     """Return the source of CIFAR for a recipe that names its parquet files; others as they are."""
-    kind = next((kind for kind in CIFAR if source == cifar_parquet(kind)), None)
+    kind = next((kind for kind in readers.CIFAR if source == readers.cifar_parquet(kind)), None)
     return source if kind is None else TorchvisionSource.model_validate({"kind": kind})
 
 
@@ -192,6 +164,6 @@ def from_archive(source: Source, root: Root) -> Source:
     The images are the same, their order is not: for those whose content is listed.
     """
     found = as_archive(source)
-    if found is source or not isinstance(root, str | Path) or split_files(Path(root), "train-*.parquet"):
+    if found is source or not isinstance(root, str | Path) or readers.cifar_shards(Path(root)):
         return source
-    return found if is_dir(cifar_archive(found.kind, Path(root))) else source
+    return found if is_dir(readers.cifar_archive(found.kind, Path(root))) else source
