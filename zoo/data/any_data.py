@@ -56,7 +56,8 @@ def as_data(data: Data) -> Given:
     """
     if not isinstance(data, str | Path):
         images = data if isinstance(data, MemoryImages) else MemoryImages(data)
-        return Given(_config(images.source, has_test="test" in images.sets), images)
+        labelled = all(part.class_names for part in images.sets.values())
+        return Given(_config(images.source, has_test="test" in images.sets, labelled=labelled), images)
     path = Path(data)
     if is_dir(path):
         if (found := detect(path)) is None:
@@ -84,8 +85,8 @@ def as_data(data: Data) -> Given:
     return Given(config, root)
 
 
-def _config(source: Any, *, has_test: bool = False) -> DataConfig:
-    return DataConfig(source=source, holdout=None if has_test else Holdout())
+def _config(source: Any, *, has_test: bool = False, labelled: bool = True) -> DataConfig:
+    return DataConfig(source=source, holdout=None if has_test else Holdout(fraction=0.2 if labelled else 0))
 
 
 def _nothing_in(root: Path) -> str:
@@ -121,8 +122,10 @@ def _detect_tree(root: Path) -> DataConfig | None:
     others = any(readers.has_image(root / name) for name in folders if name not in parts)  # a class "train"?
     if "train" in trees or ((trees or flat) and not others):
         test = next((name for name in parts if name != "train"), None)
-        return _config(Folder(test=test or "val"), has_test=test is not None)
-    return _config(Folder(train=".")) if readers.has_image(root) or _has_classes(root) else None
+        labelled = "train" in trees or not flat
+        return _config(Folder(test=test or "val"), has_test=test is not None, labelled=labelled)
+    labelled = _has_classes(root)
+    return _config(Folder(train="."), labelled=labelled) if labelled or readers.has_image(root) else None
 
 
 def _has_classes(folder: Path) -> bool:
@@ -146,7 +149,7 @@ def _parquet_config(root: Path, given: Parquet, train: str, test: str | None = N
     file = readers.split_files(root, train)[0]
     image, label = readers.columns_of(readers.features_of(file), f"parquet: {file}", given.image, given.label)
     update = {"train": train, "test": test or given.test, "image": image, "label": label or given.label}
-    return _config(given.model_copy(update=update), has_test=test is not None)
+    return _config(given.model_copy(update=update), has_test=test is not None, labelled=label is not None)
 
 
 def reads_folder(config: DataConfig) -> bool:

@@ -20,7 +20,7 @@ Split = Literal["train", "test"]
 
 
 class Encoded(NamedTuple):
-    """Files that images are decoded from, one each, or tables of many and which rows of these are selected."""
+    """Files that images are decoded from: one each, or tables of many, with the rows selected of them."""
 
     files: Sequence[Path]
     selection: str = ""

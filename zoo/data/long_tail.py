@@ -115,8 +115,8 @@ def draw_candidates(
 def rank_in_class(labels: Tensor, seed: int) -> Tensor:
     """Return the place `[N]` of each row among those of its class in a random order, from 0, on the CPU.
 
-    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` are integers from 0;
-    `seed` decides the order, together with them.
+    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` are integers from
+    0; `seed` decides the order, together with them.
     """
     import torch
 
