@@ -100,11 +100,7 @@ def _nothing_in(root: Path) -> str:
 
 
 def detect(root: Path) -> DataConfig | None:
-    """Return how the images in a folder are read; None where it has none that are known.
-
-    Looked for are `train/CLASS/IMAGE` and a test folder, CIFAR's archives, parquet files, `CLASS/IMAGE` and
-    images without classes, in this order.
-    """
+    """Return how a folder is read: train/CLASS/IMAGE, CIFAR's, parquet, CLASS/IMAGE, images, or None."""
     tree = _detect_tree(root)
     if tree is not None and tree.source != Folder(train="."):
         return tree
@@ -177,17 +173,10 @@ def _holds(root: Path, config: DataConfig) -> bool:
 
 
 def resolve(data: Data, own: DataConfig | None) -> Given:
-    """Return the place of a recipe's own data, or other data.
+    """Return the place of `own`, the data that a recipe names (in no folder for None), or other data.
 
     A folder is that of the own source where this lies in it, or where nothing does that is known: data may be
     downloaded to it. Images of a program are the own ones if these are the same.
-
-    Args:
-        data: None for the own data, in no folder.
-        own: what the recipe names; None: nothing.
-
-    Raises:
-        DataError: see `as_data`.
     """
     if data is None and own is None:
         raise DataError(f"data: found none, expected {_EXPECTED}, or images in Python")
@@ -204,11 +193,7 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
 
 
 def own_root(data: Data, *configs: DataConfig) -> Root:
-    """Return the place of the own data of a recipe, or of some of several recipes that share it.
-
-    Raises:
-        DataError: for a folder that is not there, and for other data than each of them names.
-    """
+    """Return the place of the own data of a recipe, or of some of several; raise DataError for other data."""
     if data is None or not configs:
         return None
     for config in configs:
@@ -226,14 +211,10 @@ def whole(config: DataConfig) -> DataConfig:
 
 
 def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, Split | None]:
-    """Open images that need no labels; return them, and the split that they are, where it is one.
+    """Return images that need no labels, and the split that they are, where it is one.
 
     Of a folder, and of data in one part, these are all, without `split`; else those of the test part. A
-    folder's images may lie at any depth, and are named by their paths in it; where every one lies in a folder
-    directly in `data`, or in its parts, that is its class.
-
-    Raises:
-        DataError: see `as_data`.
+    folder's images may lie at any depth; where all are CLASS/IMAGE, in it or in its parts, they have classes.
     """
     if split not in (None, "train", "test"):
         raise ZooError(f"split: found {split!r}, expected train or test")

@@ -63,8 +63,7 @@ class Parquet(Config):
 
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
-    """A file, a pattern such as `train*.parquet`, or a split's name: `train` is train.parquet and
-    train-*.parquet, or the files of the folder `train`."""
+    """A file, a pattern, or a split's name, `train` for train.parquet, train-*.parquet, train/*.parquet."""
     test: str = "test"
     """Likewise, of the test images."""
     image: str = "img"
@@ -121,8 +120,7 @@ class LongTail(Config):
     """How many images of each class are kept for training; see `zoo.data.long_tail`."""
 
     profile: Literal["exponential", "step"] = "exponential"
-    """`exponential`, n_c = n_max / imbalance^(c / (C - 1)), or `step`: the first half of the classes keeps
-    n_max, the second n_max / imbalance."""
+    """`exponential`, n_c = n_max / imbalance^(c / (C - 1)); `step`, half of the classes n_max / imbalance."""
     imbalance: Annotated[float, Field(ge=1)]
     """Largest class / smallest class, >= 1."""
     seed: Seed = 0
@@ -194,8 +192,7 @@ class DataConfig(Config):
     std: PositiveTriple = [0.229, 0.224, 0.225]
     """Likewise."""
     image_size: PositiveInt | None = None
-    """Training images are scaled to this square when they are decoded (shorter side, then the centre;
-    bicubic); None leaves them as stored."""
+    """Training images are scaled to this square when they are decoded; None leaves them as stored."""
 
     @model_serializer(mode="wrap")
     def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -280,8 +277,7 @@ class ViewsConfig(Config):
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes of each rank (`stream`, `torchvision`, evaluation), no more than it has cores; 0: none."""
     cache: bool = False
-    """Keep the images that `tensor` decodes in a file, which later runs map instead of decoding; needs 3
-    bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`."""
+    """Keep the images that `tensor` decodes in a file below `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
     """One list of operations per view."""
     eval: EvalView

@@ -28,22 +28,13 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageStore:
-    """Images by row, as a source holds them.
+    """Images by row, as a source holds them."""
 
-    Attributes:
-        items: `items[row]` is a path, `{bytes, path}` as Hugging Face's image feature has it, or anything
-            that `read_image` takes.
-        names: `[N]`, the same on every machine: they enter the data set's hash. None: "image 0", ...
-        folder: that paths are relative to.
-        tables: the parquet files that hold all items, and the column that does.
-        has_copies: whether other copies have the same pixels under other names or in another order.
-    """
-
-    items: Any
-    names: Sequence[str] | None = None
-    folder: Path | None = None
-    tables: Encoded | None = None
-    has_copies: bool = False
+    items: Any  # each a path, `{bytes, path}` as Hugging Face has it, or anything that `read_image` takes
+    names: Sequence[str] | None = None  # the same on every machine: they are hashed; None: "image 0", ...
+    folder: Path | None = None  # that paths are relative to
+    tables: Encoded | None = None  # the parquet files that hold all items, and the column that does
+    has_copies: bool = False  # whether others have the same pixels under other names or in another order
 
 
 class ImageDataset:
@@ -134,10 +125,7 @@ class ImageDataset:
         return other
 
     def known_as(self, sha256: str) -> ImageDataset:
-        """Return the data set under the hash by which a copy with the same images and labels is recorded.
-
-        Its parts, and the same images with partial labels, have hashes of their own.
-        """
+        """Return the data set under the hash by which a copy with the same images and labels is recorded."""
         return self._copy(settings={**self.settings, "by_content": True}, _known_as=sha256)
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
@@ -149,14 +137,10 @@ class ImageDataset:
     def with_candidates(
         self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
     ) -> ImageDataset:
-        """Return the data set with partial labels: the classes that are possible for each image.
+        """Return the data set with partial labels `[N, C]`, the classes possible for each image, or without.
 
-        Args:
-            candidates: `[N, C]`, bool; every row has the image's true label. None takes them away.
-            origin: plain values for `describe` that say where they come from; default: kind "given".
-
-        Raises:
-            DataError: for another shape, or where a true label is missing.
+        `origin`, plain values, tells `describe` where they come from. Raises DataError for another shape, or
+        where a true label is missing.
         """
         if candidates is None and self.candidates is None:
             return self
@@ -165,35 +149,24 @@ class ImageDataset:
             return self._copy(candidates=None, settings=settings)
         given, shape = np.array(candidates, dtype=np.bool_), (len(self), self.num_classes)
         if given.shape != shape or not given[np.arange(len(self)), self.labels].all():
-            raise DataError(
-                f"partial_labels: found {[*given.shape]} values, expected {[*shape]}, a row for each image, "
-                "in which its true label is possible"
-            )
+            raise DataError(f"partial_labels: found {[*given.shape]}, expected {[*shape]} with true labels")
         return self._copy(candidates=given, settings=settings)
 
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
-        """Return the data set with its classes, told by their names, among the classes `class_names`."""
+        """Return the data set, without candidates, with its classes among `class_names`, by their names."""
         if tuple(class_names) == self.class_names:
             return self
         known = {name: place for place, name in enumerate(class_names)}
         places = np.array([known[name] for name in self.class_names], dtype=np.int64)
-        candidates = None
-        if self.candidates is not None:
-            candidates = np.zeros((len(self), len(known)), dtype=np.bool_)
-            candidates[:, places] = self.candidates
         labels = np.where(self.labels < 0, -1, places[self.labels])
-        return self._copy(labels=labels, class_names=tuple(class_names), candidates=candidates)
+        return self.with_candidates(None)._copy(labels=labels, class_names=tuple(class_names))
 
     def renamed(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set with other names for its classes, C in the same order."""
         return self._copy(class_names=tuple(class_names))
 
     def describe(self) -> dict[str, Any]:
-        """Return plain values that identify the data set, for cards and metrics.
-
-        `sha256` is over names, labels and candidates of the images in order, and over what is known of their
-        `content`: equal only for the same selection, or for one that is `known_as` it.
-        """
+        """Return plain values that identify the data set: settings, counts, and a hash of its images."""
         digest = hashlib.sha256(str(self.settings.get("content", "")).encode())
         for index, label in enumerate(self.labels.tolist()):
             digest.update(f"{self.name_of(index)}\t{label}\n".encode("utf-8", "surrogateescape"))

@@ -33,15 +33,10 @@ _IMAGE = (
 
 
 def read_image(source: Any, name: str) -> Image.Image:
-    """Return an image as RGB.
+    """Return an image as RGB; raise DataError naming it and why it cannot be read.
 
-    Args:
-        source: a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
-            `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
-        name: of the image, for errors.
-
-    Raises:
-        DataError: naming the image and why it cannot be read.
+    `source` is a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
+    `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
     """
     with _named(name):
         if isinstance(source, Path | bytes):

@@ -1,13 +1,10 @@
-"""Images told by their content: one data set lies in archives and parquet files of other names and orders.
-
-A long tail draws by row, so with one seed it draws other images from another copy. A list of what was drawn
-finds the same ones in every copy whose pixels are the data set's.
-"""
+"""Images told by their content: a list of what was drawn by row finds them in copies of other orders."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -36,20 +33,18 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
             advance(1)
-            try:
+            with suppress(DataError):
                 image = dataset.image(index)
-            except DataError:
-                continue
-            digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
-            ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+                digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
+                ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
     return ids
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
-    """Return the list of a data set's images; None where content does not tell other copies from it.
+    """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
 
-    That is where the images come with this project, are files with names of their own, are compressed with
-    loss, cannot all be read, or are more than `MAX_IMAGES`; and for partial labels, which are drawn by row.
+    That is for digits, image files, loss in compression, unreadable images, more than `MAX_IMAGES`, and for
+    partial labels, which are drawn by row.
     """
     if not 0 < len(dataset) <= MAX_IMAGES or dataset.candidates is not None or not dataset.has_copies():
         return None
@@ -58,15 +53,10 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
 
 
 def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> ImageDataset:
-    """Return the listed images, in the order of the list; of equal ones each stands for the other.
+    """Return the listed images of `whole`, in the order of the list; of equal ones each stands for the other.
 
-    Args:
-        drawn: what the seed draws from this copy; returned if it is what was listed, by names and content.
-        whole: all that this copy has.
-        listed: what to look for.
-
-    Raises:
-        OtherImages: saying how many are not there.
+    `drawn`, of the same copy, is returned if it is what was listed, by names and content. Raises OtherImages,
+    which says how many are not there.
     """
     same = len(drawn) == len(listed.ids) and drawn.describe()["sha256"] == listed.sha256
     if same and np.array_equal(content_ids(drawn), listed.ids):

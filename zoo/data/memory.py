@@ -22,8 +22,7 @@ TEST_PARTS = ("val", "valid", "validation", "test")
 """What a test part is called beside `train`, the first that is there: in folders, files and mappings."""
 
 _EXPECTED = (
-    "a folder, a data spec, a parquet file, a Hugging Face Dataset or DatasetDict, a torch Dataset of "
-    "(image, label), or a list of images or of (image, label)"
+    "a folder, a file, a spec, a data set of Hugging Face or torch, or a list of images or (image, label)"
 )
 _SAMPLED = 256  # images that tell a data set that decodes them apart from others
 
@@ -39,20 +38,10 @@ class _Column:
 
 
 class MemoryImages:
-    """Images of a program, in one part or in one to train on and one to test on.
-
-    Attributes:
-        sets: the parts that are there; without labels these are -1 and the classes none.
-        source: what a recipe records of them.
-    """
+    """Images of a program: `sets`, to train and maybe to test on, and the `source` that a recipe records."""
 
     def __init__(self, data: Any) -> None:
-        """Take what `zoo.data.any_data.as_data` takes that is neither a path nor a spec.
-
-        Raises:
-            DataError: for anything else, for an ambiguous choice of columns, for images in other forms, and
-                for a label that is no class of the training part's.
-        """
+        """Take what `as_data` takes that is neither a path nor a spec; raise DataError for anything else."""
         parts: dict[Split, Any] = {"train": data}
         if isinstance(data, Mapping):
             test = next((name for name in TEST_PARTS if name in data), None)

@@ -33,11 +33,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
 
 
 def require_path(root: Path | None, given: str, what: str) -> Path:
-    """Return the file or folder `given`, relative to the data folder unless absolute.
-
-    Raises:
-        DataError: naming `what` is missing and what lies beside it, or that no data folder was given.
-    """
+    """Return the file or folder `given` in the data folder, or raise DataError naming what lies beside it."""
     if root is None and not Path(given).is_absolute():
         raise DataError(f"{what}: no data folder given; give the one that holds the data with --data DIR")
     path = Path(root or "", given)
@@ -84,11 +80,8 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
 def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> ImageDataset:
     """Return CIFAR-10 or CIFAR-100 out of torchvision's archive, or of the Hub's parquet files.
 
-    The archive comes first where both are there, also if it is damaged, so that no run moves from one to the
-    other unnoticed: rows are in the order of the files, by which a long tail and a subset draw.
-
-    Raises:
-        DataError: naming what is missing, damaged or not this data set, and where it was looked for.
+    The archive comes first, also if it is damaged, so that no run moves from one to the other unnoticed: rows
+    are in the order of the files, by which a long tail and a subset draw.
     """
     from torchvision import datasets
 
@@ -141,9 +134,7 @@ def has_image(folder: Path) -> bool:
 def image_files(folder: Path, classes: Mapping[str, int] | None = None) -> list[tuple[str, int]]:
     """Return path and class of the images in a folder, at any depth, in torchvision's order: by folder, name.
 
-    Args:
-        folder: that paths are relative to.
-        classes: number of each folder in it that is read; None: all images, without a class (-1).
+    `classes` numbers the folders in it that are read; None: all images, without a class (-1).
     """
     from torchvision.datasets.folder import is_image_file, make_dataset
 
@@ -157,12 +148,9 @@ def image_files(folder: Path, classes: Mapping[str, int] | None = None) -> list[
 
 
 def open_folder(source: Folder, split: Split, root: Path | None) -> ImageDataset:
-    """Return an ImageFolder tree; its classes are the sorted names of the training split's folders.
+    """Return an ImageFolder tree; its classes are the sorted names of the training split's folders, if any.
 
-    A test split may lack some of them. A training split without class folders has no classes.
-
-    Raises:
-        DataError: for a missing folder, or a test class without its training class.
+    A test split may lack some of them, and has no others.
     """
     path = require_path(root, source.train if split == "train" else source.test, f"folder: {split}")
     train, here = Path(root or "", source.train), folders_in(path)
@@ -301,9 +289,6 @@ def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bo
     """Return a split's images; rows in the order of the files' names.
 
     Images may lie in files of their own, which the table names, where it is `linked`.
-
-    Raises:
-        DataError: for missing files or columns, labels that are no class, or without `datasets`.
     """
     folder = require_path(root, ".", "parquet")
     wanted = source.train if split == "train" else source.test
@@ -357,9 +342,6 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
 
     Where the Hub does not answer, what the cache has of the commit, or of the branch's last known one, is
     taken, which `datasets.load_dataset("org/name")` does not do.
-
-    Raises:
-        DataError: for a repository or revision that is not there, or files of none or several configurations.
     """
     from huggingface_hub import snapshot_download
 

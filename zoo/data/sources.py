@@ -41,22 +41,19 @@ def open_dataset(
 ) -> ImageDataset:
     """Open one split of the configured data.
 
-    Rows are in the order of the source: files sorted by class and name for folders, by line for list files,
-    by file and row for parquet, the original files' for CIFAR. Long tail, few labels and partial labels
-    apply to `train` only, in this order, and as `zoo.data.long_tail` says. Class names may hold some that no
-    training image has; objectives that learn classes refuse such data.
+    Rows are in the order of the source. Long tail, few labels and partial labels apply to `train` only, in
+    this order. Class names may hold some that no training image has; objectives that learn classes refuse
+    such data.
 
     Args:
         config: what to read.
         split: `train` or `test`.
         root: folder of the data, or the images of a program; None for embedded data or absolute paths.
-        listed: the images that a release was trained on: where this copy's draw has others, these are
-            searched in it by their content.
+        listed: the images that a release was trained on, searched by their content where others are drawn.
         unlabelled: take images without classes too.
 
     Raises:
-        DataError: naming what is missing or malformed, where it was looked for, and how to give it;
-            `OtherImages` where not all listed ones are there.
+        DataError: naming what is missing or malformed; `OtherImages` where not all listed ones are there.
     """
     source = config.source if listed is None else from_archive(config.source, root)
     found = _read(source, split if config.holdout is None else "train", root)
@@ -68,9 +65,8 @@ def open_dataset(
         raise DataError(f"{source.kind}: the {split} split has no images")
     if not names and (not unlabelled or tail or part or partial):
         raise DataError(
-            f"{source.kind}: the {len(whole):,} images of the {split} split have no labels, which are needed "
-            "here: expected CLASS/IMAGE, in Python (image, label) for each. Without classes objectives such "
-            "as moco can be trained, with --set 'evaluation=[]'"
+            f"{source.kind}: the {len(whole):,} images of the {split} split have no labels: expected "
+            "CLASS/IMAGE, in Python (image, label) for each; moco needs none, with --set 'evaluation=[]'"
         )
     whole.settings = {
         "name": data_name(source, root),
