@@ -135,5 +135,3 @@ def test_descriptions_tell_the_selection_and_those_without_one_stay_as_they_were
     digests = {facts["sha256"] for facts in datasets.values()}
     assert len(digests) == 3
     assert datasets["digits?fraction=1.0"]["sha256"] == datasets["digits"]["sha256"]
-
-
