@@ -131,7 +131,7 @@ def test_a_matrix_that_does_not_fit_is_refused():
     lacking = data.candidates.copy()
     lacking[4, data.labels[4]] = False
     for matrix in (data.candidates[:-1], lacking):
-        with pytest.raises(DataError, match=r"expected \[1250, 10\], a row for each image"):
+        with pytest.raises(DataError, match=r"expected \[1250, 10\]"):
             data.with_candidates(matrix)
 
 

@@ -208,10 +208,10 @@ def shards(**files: Any) -> Callable[[Path], None]:
 
 
 REFUSALS: list[tuple[dict[str, Any], Callable[[Path], Any], str, str]] = [
-    (FOLDER, lambda root: None, "train", 'folder: train: no "train", looked for'),
+    (FOLDER, lambda root: None, "train", 'folder: no train folder "train", looked for'),
     (FOLDER, lambda root: (root / "train/b").mkdir(parents=True), "train", "train split has no images"),
     (FOLDER, lambda root: put(root, "train/cat/1.png", "val/cats/1.png"), "test", "val/cats.* mean .cat."),
-    (LIST | {"train": "c.txt"}, lines("1.png a\n"), "train", 'no "c.txt".*mean "b.txt"'),
+    (LIST | {"train": "c.txt"}, lines("1.png a\n"), "train", 'no train list "c.txt".*mean "b.txt"'),
     (LIST, lines("x.png a\n"), "train", 'a.txt names "x.png", but there is no'),
     (LIST, lines("1.png a\nlonely\n"), "train", 'a.txt: found ",lonely", expected a path and a label'),
     (LIST, lines("1.png 0\n2.png -1\n"), "train", "2.png.: found label .-1., expected 0 to 0"),

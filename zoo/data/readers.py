@@ -35,12 +35,13 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
 def require_path(root: Path | None, given: str, what: str) -> Path:
     """Return the file or folder `given` in the data folder, or raise DataError naming what lies beside it."""
     if root is None and not Path(given).is_absolute():
-        raise DataError(f"{what}: no data folder given; give the one that holds the data with --data DIR")
+        kind, _, _ = what.partition(":")
+        raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
     path = Path(root or "", given)
     if not exists(path):
         beside = names_in(path.parent)
         hint = did_you_mean(path.name, beside) or f" There are: {few(beside) or 'no files'}"
-        raise DataError(f'{what}: no "{given}", looked for {path}.{hint}')
+        raise DataError(f'{what} "{given}", looked for {path}.{hint}')
     return path
 
 
@@ -86,7 +87,7 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
     from torchvision import datasets
 
     if root is None or not source.download:
-        root = require_path(root, ".", source.kind)
+        root = require_path(root, ".", f"{source.kind}: no folder")
     archive = cifar_archive(source.kind, root)
     if not is_dir(archive) and (shards := cifar_shards(root, split)):
         found = open_parquet(cifar_parquet(source.kind), split, shards[0].parent)
@@ -152,7 +153,7 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> ImageDataset
 
     A test split may lack some of them, and has no others.
     """
-    path = require_path(root, source.train if split == "train" else source.test, f"folder: {split}")
+    path = require_path(root, source.train if split == "train" else source.test, f"folder: no {split} folder")
     train, here = Path(root or "", source.train), folders_in(path)
     classes = folders_in(train) if is_dir(train) else here
     labels, names = class_labels(here, lambda row: f"folder: {path / here[row]}", names=classes)
@@ -171,14 +172,14 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageDatase
     Raises:
         DataError: for an image with two labels, labels that are no classes, a first image that is not there.
     """
-    folder = require_path(root, source.images, "list: images")
-    file = require_path(root, source.train if split == "train" else source.test, f"list: {split}")
+    folder = require_path(root, source.images, "list: no folder of images")
+    file = require_path(root, source.train if split == "train" else source.test, f"list: no {split} list")
     (paths, labels), train = _read_list(file), Path(root or "", source.train)
     if not is_file(folder / paths[0]):  # a wrong folder would make every image an unreadable one
         raise DataError(f'list: {file.name} names "{paths[0]}", but there is no {folder / paths[0]}')
     names = None
     if source.class_names is not None:
-        names = _lines(require_path(root, source.class_names, "list: class_names"))
+        names = _lines(require_path(root, source.class_names, "list: no file of class names"))
     trained = _read_list(train)[1] if split == "test" and is_file(train) else labels
     where = [f'list: {file}: "{path}"' for path in paths]
     classes, class_names = class_labels(labels, where.__getitem__, of_training=trained, names=names)
@@ -290,7 +291,7 @@ def open_parquet(source: Parquet, split: Split, root: Path | None, *, linked: bo
 
     Images may lie in files of their own, which the table names, where it is `linked`.
     """
-    folder = require_path(root, ".", "parquet")
+    folder = require_path(root, ".", "parquet: no folder")
     wanted = source.train if split == "train" else source.test
     files, trained = split_files(folder, wanted), split_files(folder, source.train)
     if not files:

@@ -65,8 +65,8 @@ def open_dataset(
         raise DataError(f"{source.kind}: the {split} split has no images")
     if not names and (not unlabelled or tail or part or partial):
         raise DataError(
-            f"{source.kind}: the {len(whole):,} images of the {split} split have no labels: expected "
-            "CLASS/IMAGE, in Python (image, label) for each; moco needs none, with --set 'evaluation=[]'"
+            f"{source.kind}: the {len(whole):,} images of the {split} split have no labels, which are needed "
+            "here: expected CLASS/IMAGE, in Python (image, label); moco needs none, --set 'evaluation=[]'"
         )
     whole.settings = {
         "name": data_name(source, root),
