@@ -66,7 +66,7 @@ def open_dataset(
     if not names and (not unlabelled or tail or part or partial):
         raise DataError(
             f"{source.kind}: the {len(whole):,} images of the {split} split have no labels, which are needed "
-            "here: expected CLASS/IMAGE, in Python (image, label); moco needs none, --set 'evaluation=[]'"
+            "here: CLASS/IMAGE, in Python (image, label) for each; moco needs none: --set 'evaluation=[]'"
         )
     whole.settings = {
         "name": data_name(source, root),
