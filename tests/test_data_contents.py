@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import zoo
 from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, pixels_of, write_archive, write_parquet
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, image_ids, open_dataset, sources
+from zoo.data import DataConfig, ImageDataset, image_ids, open_dataset, readers
 from zoo.data.dataset import ImageStore
 from zoo.data.image_ids import OtherImages, content_ids, find_listed, list_images
 from zoo.errors import DataError, ReleaseError
@@ -35,7 +35,7 @@ ORDER = np.random.default_rng(0).permutation(IMAGES["train"])
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data sets of a few images count as whole here."""
-    monkeypatch.setattr(sources, "IMAGES", IMAGES)
+    monkeypatch.setattr(readers, "IMAGES", IMAGES)
 
 
 def opened(
@@ -93,16 +93,6 @@ def test_listed_images_come_out_of_another_copy_in_their_order(
     assert listed_again is not None
     assert np.array_equal(listed_again.ids, listed.ids)
     assert listed_again.sha256 == listed.sha256
-
-
-def test_a_part_of_listed_images_is_not_known_as_the_whole() -> None:
-    data = in_memory(np.arange(4, dtype=np.uint8).reshape(4, 1, 1), [0, 1, 0, 1]).known_as("f" * 64)
-    assert data.describe()["sha256"] == "f" * 64
-    assert data.subset([0, 1]).describe()["sha256"] != "f" * 64
-    partial = data.with_candidates(np.ones((4, 2)))
-    assert partial.describe()["sha256"] != "f" * 64
-    assert partial.with_candidates(None).describe()["sha256"] != "f" * 64
-    assert data.with_candidates(None).describe()["sha256"] == "f" * 64  # the true labels that it has
 
 
 def test_equal_images_stand_for_each_other_as_often_as_both_have_them() -> None:
@@ -298,13 +288,6 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
     renamed = altered(trained, tmp_path / "renamed", record=True, hashes={"train": "a" * 64})
     with pytest.raises(ReleaseError, match=r"training images with sha256 a+, the release was trained on"):
         check_release(renamed)
-
-
-def test_a_list_is_there_if_and_only_if_it_is_recorded(trained: Release, tmp_path: Path) -> None:
-    without = copied(trained, tmp_path / "without")
-    (without / "images.safetensors").unlink()
-    with pytest.raises(ReleaseError, match=r"incomplete release, images\.safetensors is missing"):
-        zoo.open(without)
 
 
 def test_lists_are_written_and_read_to_the_bit(tmp_path: Path) -> None:

@@ -59,10 +59,6 @@ def test_every_kind_is_read_as_timm_reads_it(kind):
     assert np.array_equal(np.asarray(image), np.asarray(expected))
 
 
-def test_exif_orientation_is_not_applied():
-    assert read_image(rotated_by_exif(), "x").size == (SIZE, 2 * SIZE)
-
-
 def sixteen_bit(values):
     return encoded(Image.fromarray(np.array(values, dtype=np.uint16)), "PNG")
 

@@ -75,8 +75,6 @@ def test_offline_the_cache_is_read_and_what_it_lacks_is_said(hub, offline):
     before = len(hub.requests)
     assert len(opened()) == len(opened(revision=commit)) == 3  # and nothing is fetched again
     refused("HF_HUB_OFFLINE is set", "test")
-    next(hub.home.rglob("train-00001-of-00002.parquet")).unlink()
-    refused("HF_HUB_OFFLINE is set|shards are missing")
     assert len(hub.requests) == before
 
 
@@ -90,15 +88,14 @@ def test_without_an_answer_the_cache_is_taken(hub):
 
 def test_configurations_are_told_apart(hub):
     hub.create(REPO, {f"{name}/train-0.parquet": shard([0]) for name in ("fine", "coarse")})
-    refused(r"configurations coarse, fine, expected .*data\.source\.config.*hub:alice/photos\?config=coarse")
-    refused('no parquet files of "train" in "fin"', config="fin")
+    refused(r"in coarse, fine, expected one: data\.source\.config")
+    refused('found parquet files of "train" in coarse, fine, expected one', config="fin")
     fine = opened(config="fine")
     assert (len(fine), fine.describe()["name"], fine.describe()["hub_folder"]) == (
         1,
         "alice/photos fine",
         "fine",
     )
-    refused('no parquet files of "test" in "fine".*data.source.test', "test", config="fine")
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -122,5 +119,5 @@ def test_the_hubs_layouts_are_read(hub, place):
 def test_mistakes_are_one_line(hub, tmp_path):
     refused(f'Hub data set "{NAME}": it does not exist')
     hub.create(REPO, {"README.md": b"", "a.csv": b""})
-    refused("found no parquet files.*refs/convert/parquet")
+    refused("found parquet files of .train. in no folder.*refs/convert/parquet")
     refused('at revision "v9": there is no such revision', revision="v9")

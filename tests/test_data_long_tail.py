@@ -8,8 +8,7 @@ import pytest
 from zoo.data import DataConfig, LongTail, open_dataset, parse_data_spec
 from zoo.data.config import Digits, Subset
 from zoo.data.long_tail import class_sizes, select_long_tail, select_subset
-from zoo.errors import DataError, RecipeError
-from zoo.recipe import Recipe
+from zoo.errors import DataError
 
 
 def reference(labels, imbalance, seed, n_max):
@@ -47,12 +46,6 @@ def test_step_profile_keeps_the_first_half_whole():
     labels = np.repeat(np.arange(5), 30)
     kept = select_long_tail(LongTail(profile="step", imbalance=10.0), labels, 5)
     assert np.bincount(labels[kept]).tolist() == [30, 30, 3, 3, 3]
-
-
-def test_unbalanced_source_starts_from_its_smallest_class():
-    labels = np.repeat([0, 1], [10, 6])
-    kept = select_long_tail(LongTail(imbalance=2.0), labels, 2)
-    assert np.bincount(labels[kept]).tolist() == [6, 3]
 
 
 def test_impossible_profiles_name_the_class():
@@ -142,10 +135,3 @@ def test_descriptions_tell_the_selection_and_those_without_one_stay_as_they_were
     digests = {facts["sha256"] for facts in datasets.values()}
     assert len(digests) == 3
     assert datasets["digits?fraction=1.0"]["sha256"] == datasets["digits"]["sha256"]
-
-
-def test_recipes_take_a_subset_with_any_objective() -> None:
-    moco = Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50", ["data.subset={fraction: 0.5}"])
-    assert len(open_dataset(moco.data, "train", None)) == pytest.approx(344 / 2, abs=5)
-    with pytest.raises(RecipeError, match="found neither of fraction and per_class"):
-        Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50", ["data.subset={seed: 0}"])

@@ -57,9 +57,9 @@ def test_grouped_candidates_stay_in_the_true_labels_group_and_are_the_uniform_on
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([["0", "1"], ["2", "33"]], r'groups: found "33" 1 times, and 0 .*Did you mean "3"\?'),
-        ([["0", "1"], ["2"]], 'found "3" 0 times, and 1 times among the data'),
-        ([["0", "1"], ["2", "3", "1"]], 'found "1" 2 times'),
+        ([["0", "1"], ["2", "33"]], r'groups: found "3", expected each class once'),
+        ([["0", "1"], ["2"]], 'found "3"'),
+        ([["0", "1"], ["2", "3", "1"]], 'found "one that is there twice"'),
     ],
 )
 def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
@@ -131,7 +131,7 @@ def test_a_matrix_that_does_not_fit_is_refused():
     lacking = data.candidates.copy()
     lacking[4, data.labels[4]] = False
     for matrix in (data.candidates[:-1], lacking):
-        with pytest.raises(DataError, match=r"expected \[1250, 10\], a row for each image"):
+        with pytest.raises(DataError, match=r"expected \[1250, 10\]"):
             data.with_candidates(matrix)
 
 

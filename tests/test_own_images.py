@@ -191,7 +191,7 @@ def test_files_folders_and_images_are_classified_as_one_by_one(photos: Path) -> 
     [
         ("absent.png", 'data "absent.png": no folder'),
         (["absent.png"], 'image "absent.png": no such file'),
-        ([], "data: found no images, expected at least one"),
+        ([], "data: found no images, expected a folder"),
         (
             [np.zeros((8, 8, 3))],
             r'image "image 0" cannot be read: found float64 of \[8, 8, 3\], expected a PIL image',

@@ -15,7 +15,6 @@ from zoo.data.any_data import Data, own_root
 from zoo.data.config import data_words
 from zoo.data.image_ids import list_images
 from zoo.data.memory import Root
-from zoo.data.sources import from_archive
 from zoo.errors import DataError, TrainingError, ZooWarning
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data
@@ -129,7 +128,7 @@ def open_sets(
         DataError: see `open_dataset`; for data without classes where the recipe measures by them.
     """
     images = images or {}
-    config = from_archive(recipe.data, data) if images else recipe.data
+    config = recipe.data
     unlabelled = learns_without_labels(recipe)
     train_set = open_dataset(config, "train", data, images.get("train"), unlabelled=unlabelled)
     classes = train_set.num_classes

@@ -10,41 +10,26 @@ from typing import TYPE_CHECKING
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
-    from zoo.data.batches import Batch
-    from zoo.data.config import DataConfig, EvalView, LongTail, ViewsConfig, parse_data_spec
-    from zoo.data.dataset import ImageDataset
-    from zoo.data.loader import TrainLoader
-    from zoo.data.sources import open_dataset
-    from zoo.data.streamed import eval_images
-    from zoo.data.views import TensorViews
-
-__all__ = [
-    "Batch",
-    "DataConfig",
-    "EvalView",
-    "ImageDataset",
-    "LongTail",
-    "TensorViews",
-    "TrainLoader",
-    "ViewsConfig",
-    "eval_images",
-    "open_dataset",
-    "parse_data_spec",
-]
+    from zoo.data.batches import Batch as Batch
+    from zoo.data.config import DataConfig as DataConfig
+    from zoo.data.config import EvalView as EvalView
+    from zoo.data.config import LongTail as LongTail
+    from zoo.data.config import ViewsConfig as ViewsConfig
+    from zoo.data.config import parse_data_spec as parse_data_spec
+    from zoo.data.dataset import ImageDataset as ImageDataset
+    from zoo.data.loader import TrainLoader as TrainLoader
+    from zoo.data.sources import open_dataset as open_dataset
+    from zoo.data.streamed import eval_images as eval_images
+    from zoo.data.views import TensorViews as TensorViews
 
 _HOME_OF = {
+    **dict.fromkeys(("DataConfig", "EvalView", "LongTail", "ViewsConfig", "parse_data_spec"), "config"),
     "Batch": "batches",
-    "DataConfig": "config",
-    "EvalView": "config",
     "ImageDataset": "dataset",
-    "LongTail": "config",
     "TensorViews": "views",
     "TrainLoader": "loader",
-    "ViewsConfig": "config",
     "eval_images": "streamed",
     "open_dataset": "sources",
-    "parse_data_spec": "config",
 }
-
-
+__all__ = [*_HOME_OF]  # noqa: PLE0604
 __getattr__ = attributes(__name__, _HOME_OF)

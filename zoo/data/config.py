@@ -1,21 +1,19 @@
-"""The sections of a recipe that say which images are read, and how they are augmented and evaluated.
+"""The sections `data` and `views` of a recipe: which images, how they are augmented, how evaluated.
 
 Nothing here imports torch. Defaults are the literature's.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from zoo.config import Config, load_yaml, named_by, parse
-from zoo.data.ops import Cutout, GaussianBlur, Interpolation, Op, PositiveInt
+from zoo.data.ops import Interpolation, Op, PositiveInt
 from zoo.errors import DataError, did_you_mean
-from zoo.hub.client import REVISION
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -29,11 +27,7 @@ class Digits(Config):
 
 
 class TorchvisionSource(Config):
-    """CIFAR, which torchvision reads from (and can download to) the data folder.
-
-    It is also read from the parquet files of its repository on the Hub, `train-*.parquet` and
-    `test-*.parquet`, where the data folder holds those and no archive; see `zoo.data.sources.open_cifar`.
-    """
+    """CIFAR: torchvision's archive in the data folder, else the parquet files of the Hub's repository."""
 
     kind: Literal["cifar10", "cifar100"]
     download: bool = False
@@ -41,11 +35,7 @@ class TorchvisionSource(Config):
 
 
 class Folder(Config):
-    """Trees of the form `train/<class>/<image>`, as torchvision's ImageFolder reads them.
-
-    Files and folders whose names begin with "." are left out, and "__MACOSX"; files of other endings than
-    torchvision's for images are, too, with a warning that counts them.
-    """
+    """Trees `train/CLASS/IMAGE`, as torchvision's ImageFolder reads them, without hidden files."""
 
     kind: Literal["folder"] = "folder"
     train: str = "train"
@@ -59,9 +49,9 @@ class ListFiles(Config):
 
     kind: Literal["list"] = "list"
     train: str
-    """List file of the training images; one whose name ends in .csv has the columns "path,label"."""
+    """List of the training images; one whose name ends in .csv has the columns "path,label"."""
     test: str
-    """List file of the test images."""
+    """List of the test images."""
     images: str = "."
     """Folder that the paths in the lists are relative to."""
     class_names: str | None = None
@@ -73,15 +63,13 @@ class Parquet(Config):
 
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
-    """A file, a pattern for the names of its shards, e.g. `train*.parquet`, or a split's name: `train` is
-    train.parquet and train-*.parquet, not the files of another split such as train_unlabeled-0.parquet, or
-    the files of the folder `train`."""
+    """A file, a pattern, or a split's name, `train` for train.parquet, train-*.parquet, train/*.parquet."""
     test: str = "test"
     """Likewise, of the test images."""
     image: str = "img"
     """Column of {bytes, path} or of plain bytes."""
     label: str = "label"
-    """Column of integers."""
+    """Column of integers or words; where there is no "img" or "label", the only one of its type."""
 
 
 class HubDataset(Config):
@@ -91,34 +79,25 @@ class HubDataset(Config):
     repo: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
     """The data set's repository, `org/name`."""
     revision: str | None = None
-    """Branch, tag or commit; by default the branch `main` as it is then. Without a network, what the
-    cache has of it is read."""
+    """Branch, tag or commit; by default `main`. Without a network, what the cache has of it is read."""
     config: str | None = None
-    """The configuration, which is the folder of its files in the repository ("." for the top); needed where
-    several have some."""
+    """The folder of the files in the repository ("." for the top); needed where several have some."""
     train: str = "train"
     """Name of a split, or a pattern for the names of its files; as for parquet files."""
     test: str = "test"
     """Likewise, of the test images."""
     label: str | None = None
-    """Column of integers or words; where there is one, or one called `label`, it is found."""
-
-    @field_validator("revision")
-    @classmethod
-    def _revised(cls, value: str | None) -> str | None:
-        if value is not None and not REVISION.fullmatch(value):
-            raise ValueError(f'found "{value}", expected a branch, a tag or a commit')
-        return value
+    """Column of integers or words; by default the one of class labels, or called `label`."""
 
 
 class Memory(Config):
-    """Images that a Python program holds: they are given as `data` each time; see `zoo.data.memory`."""
+    """Images that a Python program holds, which are given as `data` each time."""
 
     kind: Literal["memory"] = "memory"
     name: str
     """What tables call them."""
     sha256: str
-    """Of labels and pixels, or of a sample of these; tells them apart from others."""
+    """Of labels and pixels, or of a sample of these."""
 
 
 Source = Annotated[
@@ -132,8 +111,7 @@ class Holdout(Config):
     """The test images of data that have no test part: a share of each class, which is not trained on."""
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Of each class, rounded, at least one image; a class of one image stays in training. 0: no image is
-    tested on, 1: all are."""
+    """Of each class, rounded, at least one image; a class of one image stays in training."""
     seed: Seed = 0
     """Of the draw."""
 
@@ -142,8 +120,7 @@ class LongTail(Config):
     """How many images of each class are kept for training; see `zoo.data.long_tail`."""
 
     profile: Literal["exponential", "step"] = "exponential"
-    """`exponential`, n_c = n_max / imbalance^(c / (C - 1)), or `step`: the first half of the classes keeps
-    n_max, the second n_max / imbalance."""
+    """`exponential`, n_c = n_max / imbalance^(c / (C - 1)); `step`, half of the classes n_max / imbalance."""
     imbalance: Annotated[float, Field(ge=1)]
     """Largest class / smallest class, >= 1."""
     seed: Seed = 0
@@ -171,7 +148,6 @@ class Subset(Config):
 
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
-"""Probability of a wrong label. Below 1: one that is always there could never be told from the true one."""
 
 
 class UniformCandidates(Config):
@@ -196,9 +172,6 @@ class GroupedCandidates(Config):
     """The names of the classes in each group; every class of the data is in exactly one."""
 
 
-PartialLabels = Annotated[UniformCandidates | GroupedCandidates, Field(discriminator="kind")]
-
-
 class DataConfig(Config):
     """Which images, and how pixels become numbers."""
 
@@ -210,28 +183,26 @@ class DataConfig(Config):
     """Applies to the training split only."""
     subset: Subset | None = None
     """Few labels: a part of each class of what the long tail keeps; training split only."""
-    partial_labels: PartialLabels | None = None
-    """Which classes are candidates for the label of each training image, the true one among them; drawn for
-    the images that the long tail keeps. See `zoo.data.long_tail`."""
+    partial_labels: Annotated[UniformCandidates | GroupedCandidates, Field(discriminator="kind")] | None = (
+        None
+    )
+    """Which classes are candidates for the label of each training image, the true one among them."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
     std: PositiveTriple = [0.229, 0.224, 0.225]
     """Likewise."""
     image_size: PositiveInt | None = None
-    """Training images are scaled to this square when they are decoded (shorter side, then the centre;
-    bicubic); None leaves them as stored."""
+    """Training images are scaled to this square when they are decoded; None leaves them as stored."""
 
     @model_serializer(mode="wrap")
     def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out that nothing is held out, as recipes and releases of before there was a holdout do."""
+        """Leave out a holdout of None, which older recipes and releases do not have."""
         values: dict[str, Any] = plain(self)
-        if values.get("holdout") is None:
-            values.pop("holdout", None)
-        return values
+        return {key: value for key, value in values.items() if key != "holdout" or value is not None}
 
 
 def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, Any] | None) -> list[str]:
-    """Say in a few words what of a data set is trained on, e.g. `["long tail 50", "1 % of labels"]`."""
+    """Return in a few words what of a data set is trained on, e.g. `["long tail 50", "1 % of labels"]`."""
     words = [f"long tail {long_tail['imbalance']:g}"] if long_tail else []
     if subset and subset.get("per_class"):
         words.append(f"{subset['per_class']} labels a class")
@@ -241,30 +212,18 @@ def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, An
 
 
 def data_words(facts: Mapping[str, Any]) -> str:
-    """Name described data in a few words, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
+    """Return a name for described data, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
     return ", ".join([str(facts["name"]), *selection_words(facts.get("long_tail"), facts.get("subset"))])
 
 
-_SECTIONS: dict[str, type[Config]] = {
-    "digits": Digits,
-    "cifar10": TorchvisionSource,
-    "cifar100": TorchvisionSource,
-    "folder": Folder,
-    "list": ListFiles,
-    "parquet": Parquet,
-    "hub": HubDataset,
-}
+_KINDS = ("digits", "cifar10", "cifar100", "folder", "list", "parquet", "hub")
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
-    """Read data as the command line names them, `KIND[:DIR][?key=value&...]`, e.g. `parquet:DIR?label=fine`.
+    """Return the configuration and the data folder of a spec `KIND[:DIR][?key=value&...]`.
 
-    A data set on the Hub has its repository and revision for the folder: `hub:org/name[@revision]`. Keys are
-    those of the source's section and, for a long tail or few labels, those of `LongTail` and `Subset`; `seed`
-    is that of each of the two that is asked for. Everything else in the configuration has its default.
-
-    Returns:
-        The configuration, and the data folder where one was given.
+    A data set on the Hub has its repository for the folder: `hub:org/name[@revision]`. Keys are those of the
+    source, `LongTail` and `Subset`; `seed` is that of each of the last two that is asked for.
 
     Raises:
         ZooError: naming the kind, key or value that does not fit, and the nearest valid one.
@@ -272,38 +231,28 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     where = f'data "{text}"'
     place, _, query = text.partition("?")
     kind, _, folder = place.partition(":")
-    if kind not in _SECTIONS:
-        raise DataError(
-            f'{where}: no folder, and unknown kind "{kind}".{did_you_mean(kind, _SECTIONS)} '
-            f"Kinds: {', '.join(_SECTIONS)}; written KIND:DIR?key=value&key=value"
-        )
-    source: dict[str, Any] = {"kind": kind}
+    if kind not in _KINDS:
+        hint = did_you_mean(kind, _KINDS)
+        raise DataError(f'{where}: no folder, and unknown kind "{kind}".{hint} Kinds: {", ".join(_KINDS)}')
+    values: dict[str, dict[str, Any]] = {"source": {"kind": kind}, "subset": {}, "long_tail": {}}
     if kind == "hub":
-        source["repo"], _, revision = folder.partition("@")
-        source["revision"], folder = revision or None, ""
-    own = [key for key in _SECTIONS[kind].model_fields if key not in ("kind", "repo", "revision")]
-    keys = list(dict.fromkeys([*own, *LongTail.model_fields, *Subset.model_fields]))
-    chosen: dict[str, Any] = {}
+        repo, _, revision = folder.partition("@")
+        values["source"] |= {"repo": repo, "revision": revision or None}
+        folder = ""
+    draws: dict[str, type[Config]] = {"subset": Subset, "long_tail": LongTail}
     for item in query.split("&") if query else []:
         key, equals, value = item.partition("=")
-        if not equals or key in source or key in chosen:
+        homes = [name for name, section in draws.items() if key in section.model_fields] or ["source"]
+        if not equals or key in values[homes[0]]:
             raise DataError(f'{where}: found "{item}", expected key=value, each key once')
-        if key not in keys:
-            hint = did_you_mean(key, keys)
-            raise DataError(f'{where}: unknown key "{key}".{hint} Keys of {kind}: {", ".join(keys)}')
-        if key in own:
-            source[key] = load_yaml(value, where) if key == "download" else value
-        else:
-            chosen[key] = load_yaml(value, where)
-    few = {key: value for key, value in chosen.items() if key in Subset.model_fields}
-    tail = {key: value for key, value in chosen.items() if key in LongTail.model_fields}
-    sections: dict[str, Any] = {"source": source}
-    if few.keys() - {"seed"}:
-        sections["subset"] = few
-    if tail.keys() - {"seed"} or (tail and "subset" not in sections):
-        sections["long_tail"] = tail
-    place = os.path.expanduser(folder)  # noqa: PTH111  # which raises for the "~" of nobody
-    return parse(DataConfig, sections, where), Path(place) if place else None
+        for home in homes:
+            is_text = home == "source" and key != "download"
+            values[home][key] = value if is_text else load_yaml(value, where)
+    if not values["subset"].keys() - {"seed"}:
+        del values["subset"]
+    if not values["long_tail"].keys() - {"seed"} and ("subset" in values or not values["long_tail"]):
+        del values["long_tail"]
+    return parse(DataConfig, values, where), Path(folder).expanduser() if folder else None
 
 
 class EvalView(Config):
@@ -321,18 +270,14 @@ class ViewsConfig(Config):
     """What happens to an image before the encoder sees it."""
 
     backend: Literal["tensor", "stream", "torchvision"] = "tensor"
-    """`tensor`: all images are decoded once and stay on the training device, where views are made in
-    batches; for data that fits once it has one size. `stream`:
-    worker processes decode and crop with PIL, the operations after the crop run in batches on the device; for
-    larger data on a GPU. `torchvision`: worker processes do everything, one PIL image at a time, rounded to 8
-    bits after each operation, as the authors of recipes do."""
+    """`tensor`: all images are decoded once and stay on the training device, views are made there in batches;
+    for data of one size that fits. `stream`: worker processes decode and crop with PIL, the operations after
+    the crop run in batches on the device. `torchvision`: worker processes do everything, one PIL image at a
+    time, rounded to 8 bits after each operation, as the authors of recipes do."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Processes of each rank (`stream`, `torchvision`, evaluation); 0: none. No more are started than each
-    rank has cores: what they make is the same."""
+    """Processes of each rank (`stream`, `torchvision`, evaluation), no more than it has cores; 0: none."""
     cache: bool = False
-    """Keep the images that `tensor` decodes in a file, which later runs map instead of decoding; needs 3
-    bytes a pixel below `$XDG_CACHE_HOME/zoo/decoded`. Data that is not encoded (digits, CIFAR's archives) is
-    not kept."""
+    """Keep the images that `tensor` decodes in a file below `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
     """One list of operations per view."""
     eval: EvalView
@@ -343,16 +288,3 @@ class ViewsConfig(Config):
         """Height and width of each training view, for those whose operations fix it."""
         sizes = [[op.size for op in view if hasattr(op, "size") and op.op != "cutout"] for view in self.train]
         return [fixed[-1] for fixed in sizes if fixed]
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        for number, view in enumerate(self.train):
-            size: int | None = None
-            for place, op in enumerate(view):
-                size = getattr(op, "size", size) if not isinstance(op, Cutout) else size
-                if isinstance(op, GaussianBlur) and size is not None and op.kernel_size // 2 >= size:
-                    raise ValueError(
-                        f"train.{number}.{place}.kernel_size: found {op.kernel_size}, expected at most "
-                        f"{2 * size - 1}: a view of {size} pixels has no more to reflect at its edges"
-                    )
-        return self

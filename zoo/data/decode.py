@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
@@ -34,43 +33,33 @@ _IMAGE = (
 
 
 def read_image(source: Any, name: str) -> Image.Image:
-    """Return an image as RGB.
+    """Return an image as RGB; raise DataError naming it and why it cannot be read.
 
-    Args:
-        source: a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
-            `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
-        name: of the image, for errors.
-
-    Raises:
-        DataError: naming the image and why it cannot be read.
+    `source` is a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
+    `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
     """
     with _named(name):
         if isinstance(source, Path | bytes):
             with _opened(source) as image:
                 return to_rgb(image)
-        if not isinstance(source, Image.Image):
-            return Image.fromarray(_pixels(source)).convert("RGB")
-        if 0 in source.size:
-            raise ValueError(f"found {source.width} x {source.height} pixels")
-        return to_rgb(source)
+        found = source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+        if 0 in found.size:
+            raise ValueError(f"found {found.width} x {found.height} pixels")
+        return to_rgb(found)
 
 
-def read_size(source: Path | bytes, name: str) -> tuple[int, int]:
-    """Return width and height of a file or of encoded bytes, without decoding it.
-
-    Raises:
-        DataError: naming the image and why it cannot be read.
-    """
+def read_size(source: Any, name: str) -> tuple[int, int]:
+    """Return width and height of an image, without decoding it; otherwise as `read_image`."""
+    if not isinstance(source, Path | bytes):
+        return read_image(source, name).size
     with _named(name), _opened(source) as image:
         return image.size
 
 
 def _opened(source: Path | bytes) -> Image.Image:
-    if isinstance(source, bytes):
-        return Image.open(io.BytesIO(source), formats=FORMATS)
-    if not stat.S_ISREG(source.stat().st_mode):  # reading a pipe or a device may never end
-        raise ValueError("found no regular file")
-    return Image.open(source, formats=FORMATS)
+    if isinstance(source, Path) and source.exists() and not source.is_file():
+        raise ValueError("found no regular file")  # reading a pipe or a device may never end
+    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
 
 
 def _pixels(item: Any) -> NDArray[np.uint8]:
@@ -80,11 +69,9 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
     if torch is not None and isinstance(item, torch.Tensor):
         array = (item.detach().float() if item.is_floating_point() else item).cpu().numpy()
         if array.dtype == np.float32 and array.size:
-            if not (array.min() >= 0 and array.max() <= 1):
-                raise ValueError(
-                    f"found floats in {array.min():.3g}..{array.max():.3g}, expected 0..1: give images as "
-                    "they are before Normalize"
-                )
+            low, high = array.min(), array.max()
+            if not (low >= 0 and high <= 1):
+                raise ValueError(f"found floats in {low:.3g}..{high:.3g}, expected 0..1, before Normalize")
             array = np.rint(array * EIGHT_BIT).astype(np.uint8)
         array = array.transpose(1, 2, 0) if array.ndim == 3 else array
     if not isinstance(array, np.ndarray):
@@ -98,7 +85,6 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Say of which image an error is."""
     try:
         yield
     except FileNotFoundError:
@@ -116,33 +102,26 @@ def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
 
 
 def own_cores() -> int:
-    """Return this process's share of the cores of its node, at least 1.
-
-    The ranks on a node share its cores. A launcher that binds each rank to some has divided them already.
-    """
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        bound = len(os.sched_getaffinity(0))
-        return max(1, min(bound, cores // neighbours()))
-    return max(1, cores // neighbours())
+    """Return this process's share of the cores of its node, at least 1."""
+    share = (os.cpu_count() or 1) // neighbours()
+    if hasattr(os, "sched_getaffinity"):  # a launcher that binds each rank to some has divided them already
+        share = min(share, len(os.sched_getaffinity(0)))
+    return max(1, share)
 
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
     """Yield what is called with each number of images done: a bar, or lines where there is no terminal."""
-    if sys.stderr.isatty():
-        columns = (TextColumn(doing), BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(doing, total=total)
-            yield lambda count: bar.advance(task, count)
-        return
-    done, last = 0, time.monotonic()
+    done, last, is_terminal = 0, time.monotonic(), sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=not is_terminal) as bar:
+        task = bar.add_task(doing, total=total)
 
-    def line(count: int) -> None:
-        nonlocal done, last
-        done += count
-        if time.monotonic() - last >= PATIENCE:
-            last = time.monotonic()
-            LOG.info("%s: %s of %s images", doing, f"{done:,}", f"{total:,}")
+        def advance(count: int) -> None:
+            nonlocal done, last
+            done += count
+            bar.advance(task, count)
+            if not is_terminal and time.monotonic() - last >= PATIENCE:
+                last = time.monotonic()
+                LOG.info("%s: %s of %s images", doing, f"{done:,}", f"{total:,}")
 
-    yield line
+        yield advance

@@ -1,13 +1,11 @@
-"""Images told by their content: one data set lies in archives and parquet files of other names and orders.
-
-A long tail draws by row, so with one seed it draws other images from another copy. A list of what was drawn
-finds the same ones in every copy whose pixels are the data set's.
-"""
+"""Images told by their content: a list of what was drawn by row finds them in copies of other orders."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,21 +33,18 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
             advance(1)
-            try:
+            with suppress(DataError):
                 image = dataset.image(index)
-            except DataError:
-                continue
-            digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode())
-            digest.update(image.tobytes())
-            ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+                digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
+                ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
     return ids
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
-    """List the images of a data set; None where other copies could not be told from it by content.
+    """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
 
-    That is where the images come with this project, are files with names of their own, are compressed with
-    loss, cannot all be read, or are more than `MAX_IMAGES`; and for partial labels, which are drawn by row.
+    That is for digits, image files, loss in compression, unreadable images, more than `MAX_IMAGES`, and for
+    partial labels, which are drawn by row.
     """
     if not 0 < len(dataset) <= MAX_IMAGES or dataset.candidates is not None or not dataset.has_copies():
         return None
@@ -58,18 +53,10 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
 
 
 def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> ImageDataset:
-    """Return the listed images, in the order of the list, each looked for by its content.
+    """Return the listed images of `whole`, in the order of the list; of equal ones each stands for the other.
 
-    Images with equal pixels and label stand for each other, as often as both have them.
-
-    Args:
-        drawn: what the seed draws from this copy: if it is what was listed, by names and content (rows of two
-            files may be called alike and hold other images), it is returned as it is.
-        whole: all that this copy has.
-        listed: what to look for.
-
-    Raises:
-        OtherImages: saying how many are not there, and why that may be.
+    `drawn`, of the same copy, is returned if it is what was listed, by names and content. Raises OtherImages,
+    which says how many are not there.
     """
     same = len(drawn) == len(listed.ids) and drawn.describe()["sha256"] == listed.sha256
     if same and np.array_equal(content_ids(drawn), listed.ids):
@@ -78,27 +65,19 @@ def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> 
     for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
         places[content].append(place)  # the first of equal ones is taken from the end
     found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
-    missing = len(listed.ids) - len(found)
-    if missing:
-        raise OtherImages(
-            f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here, by "
-            "their pixels and labels: this is other data, its pixels were changed, or its classes are "
-            "numbered otherwise"
-        )
+    if missing := len(listed.ids) - len(found):
+        counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
+        raise OtherImages(f"{counts}, by their pixels and labels")
     return whole.subset(found).known_as(listed.sha256)
 
 
 def shared_images(train_set: ImageDataset, test_set: ImageDataset) -> int:
-    """Return how many test images are training images too, as far as files and names tell.
-
-    An image file in both is one image. Of files that hold many images the names in them are compared. Images
-    that come with their data set (digits, CIFAR's archives) are what they are: 0.
-    """
+    """Return how many test images are training images too, by their files or their names in shared tables."""
     train, test = train_set.encoded(), test_set.encoded()
-    if train is None or test is None or {*train.files}.isdisjoint(test.files):
+    files = set[Path]() if train is None else {*train.files}
+    if train is None or test is None or files.isdisjoint(test.files):
         return 0
-    if len(train.files) == len(train_set) and len(test.files) == len(test_set):
-        known = {*train.files}
-        return sum(file in known for file in test.files)
-    names = {train_set.name_of(index) for index in range(len(train_set))}
-    return sum(test_set.name_of(index) in names for index in range(len(test_set)))
+    if not train.selection:  # files: names are relative to one of two folders
+        return len([file for file in test.files if file in files])
+    known = {*map(train_set.name_of, range(len(train_set)))}
+    return sum(name in known for name in map(test_set.name_of, range(len(test_set))))

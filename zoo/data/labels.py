@@ -1,10 +1,10 @@
-"""Labels as data hold them: whole numbers, with or without names of their classes, or text."""
+"""Labels as data hold them: whole numbers from 0, with or without names of their classes, or text."""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from zoo.errors import DataError, did_you_mean
 
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
-OTHER_FORM = "It differs in the Unicode form of its letters alone (NFC, or NFD as macOS writes): rename one"
 
 
 def class_labels(
@@ -22,15 +21,14 @@ def class_labels(
     of_training: Sequence[Any] | None = None,
     names: Sequence[str] | None = None,
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the class of each image `[N]`, int64, and the names of the C classes.
+    """Return the class of each image `[N]`, int64, and the names of the C classes, in the Unicode form NFC.
 
-    Text stays text: its classes are the training split's words in sorted order. Numbers without names are
-    called "0", "1", ... up to the largest label of the training split.
+    The classes of text are the training split's words, sorted; of numbers "0", "1", ... up to its largest.
 
     Args:
         labels: N whole numbers from 0, or N texts.
         where: names the row of a label, for errors.
-        of_training: the training split's, where `labels` are another split's; None: these are they.
+        of_training: the training split's, where `labels` are another split's.
         names: of the classes in order, where the data say.
 
     Raises:
@@ -38,47 +36,28 @@ def class_labels(
     """
     trained = labels if of_training is None else of_training
     if all(isinstance(label, str) for each in (labels, trained) for label in each):
-        classes = list(names or sorted(set(trained)))
+        classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*trained})))
         places = {name: place for place, name in enumerate(classes)}
-        row = next((row for row, label in enumerate(labels) if label not in places), None)
-        if row is not None:
-            raise DataError(
-                f'{where(row)}: label "{labels[row][:80]}" is none of the {len(classes)} classes of the '
-                f"training split.{nearest_class(labels[row], classes)}"
-            )
-        return np.array([places[label] for label in labels], dtype=np.int64), classes
-    numbers = _numbers(labels, where)
-    if names is None:
-        names = [str(c) for c in range(int(_numbers(trained, where).max(initial=0)) + 1)]
-    if numbers.max(initial=0) >= len(names):
-        row = int(numbers.argmax())
-        raise DataError(
-            f"{where(row)}: found label {numbers[row]}, expected 0 to {len(names) - 1}, the classes of the "
-            "training split"
-        )
-    return numbers, list(map(str, names))
+        numbers = np.array([places.get(normalize("NFC", label), -1) for label in labels], dtype=np.int64)
+        expected = f"one of the training split's {len(classes)} classes"
+    else:
+        numbers = np.array([_number(label) for label in labels], dtype=np.int64)
+        count = len(names) if names else max(map(_number, trained), default=-1) + 1
+        classes = [normalize("NFC", str(name)) for name in names or range(count)]
+        numbers[numbers >= count] = -1
+        expected = f"0 to {count - 1}, or text for all images"
+    if (numbers < 0).any():
+        row = int(numbers.argmin())
+        hint = did_you_mean(labels[row], classes)
+        raise DataError(f"{where(row)}: found label {str(labels[row])[:80]!r}, expected {expected}.{hint}")
+    return numbers, classes
 
 
-def _numbers(labels: Sequence[Any], where: Callable[[int], str]) -> NDArray[np.int64]:
-    """Return labels `[N]` that are whole numbers from 0, in any type of number."""
-    found = [label.item() if getattr(label, "shape", None) == () else label for label in labels]
-    for row, label in enumerate(found):
-        if not isinstance(label, int | float) or not 0 <= label < MAX_CLASSES or label != int(label):
-            raise DataError(
-                f"{where(row)}: found label {label!r}, expected 0, 1, ..., or text for all images"
-            )
-    return np.array(found, dtype=np.int64)
-
-
-def nearest_class(name: str, names: Iterable[str]) -> str:
-    """Suggest the nearest of the `names`; say where it is the same word in another Unicode form."""
-    names = list(names)
-    return f" {OTHER_FORM}" if composed(name) in map(composed, names) else did_you_mean(name, names)
-
-
-def composed(name: str) -> str:
-    """Return a name in the Unicode form NFC, in which names that look alike are equal."""
-    return unicodedata.normalize("NFC", name)
+def _number(label: Any) -> int:
+    """Return a label of any type of number; -1: it is no class."""
+    value = label.item() if getattr(label, "shape", None) == () else label
+    is_class = isinstance(value, int | float) and 0 <= value < MAX_CLASSES and value == int(value)
+    return int(value) if is_class else -1
 
 
 def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
@@ -87,11 +66,9 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
     Raises:
         DataError: beginning with `where`, with the first class that differs.
     """
-    if tuple(train) == tuple(test):
-        return
-    odd = next(iter([*(set(test) - set(train)), *(set(train) - set(test))]), None)
-    differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
-    raise DataError(
-        f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}."
-        f"{nearest_class(odd, train if odd in test else test) if odd else ''}"
-    )
+    if tuple(train) != tuple(test):
+        odd = min({*train} ^ {*test}, default=None)
+        differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
+        raise DataError(
+            f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}"
+        )

@@ -36,33 +36,23 @@ def select_long_tail(
 
     As in LDAM's code, NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order
     and from one stream, and the first n_c stay. n_max is `max_per_class`, by default the size of the
-    smallest class: that of every class where data is balanced, as in the literature, and always feasible.
+    smallest class. `names`, of the classes, are for the errors.
 
-    Args:
-        config: profile, imbalance, seed and n_max.
-        labels: `[N]`.
-        num_classes: C.
-        names: of the classes, for the errors.
-
-    Raises:
-        DataError: naming the first class that has fewer images than its n_c, or that would keep none.
+    Raises DataError naming the first class that has fewer images than its n_c, or that would keep none.
     """
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
-    counts = np.bincount(labels, minlength=num_classes)
-    n_max = config.max_per_class or int(counts.min())
-    sizes = class_sizes(config, n_max, num_classes)
-    for c, (size, count) in enumerate(zip(sizes, counts, strict=True)):
-        if not 0 < size <= count:
-            raise DataError(
-                f"long_tail: {_called(c, names)} has {count} images and would keep {size}, with imbalance "
-                f"{config.imbalance:g} and at most {n_max} images of a class; lower the imbalance or "
-                "max_per_class; of data that are long-tailed already: --set data.long_tail=null"
-            )
     random = np.random.RandomState(config.seed)  # the literature's generator
+    n_max = config.max_per_class or int(np.bincount(labels, minlength=num_classes).min())
     kept = []
-    for c, size in enumerate(sizes):
+    for c, size in enumerate(class_sizes(config, n_max, num_classes)):
         members = np.flatnonzero(labels == c)
+        if not 0 < size <= len(members):
+            raise DataError(
+                f"long_tail: {_called(c, names)} has {len(members)} images and would keep {size}, with "
+                f"imbalance {config.imbalance:g} and at most {n_max} images of a class; lower the imbalance "
+                "or max_per_class; of data that are long-tailed already: --set data.long_tail=null"
+            )
         random.shuffle(members)
         kept.append(members[:size])
     return np.concatenate(kept).astype(np.int64)
@@ -79,11 +69,8 @@ def select_subset(
 
     NumPy's legacy RandomState(seed) permutes the positions of each class, in class order and from one stream,
     and the first ones stay: so with one seed 1 % of the labels are among the 10 %. A class keeps its
-    `fraction` rounded to the nearest image (a half to the even one), and one at least; a class without images
-    has none to keep. `names`, of the classes, are for the error.
-
-    Raises:
-        DataError: naming the first class that has fewer than `per_class` images.
+    `fraction` rounded to the nearest image (a half to the even one), and one at least. `names`, of the
+    classes, are for the DataError that names the first class with fewer than `per_class` images.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     kept = []
@@ -93,8 +80,7 @@ def select_subset(
         size = config.per_class or min(count, max(1, round((config.fraction or 0) * count)))
         if size > count:
             raise DataError(
-                f"subset: {_called(c, names)} has {count} images, expected at least per_class ({size}); "
-                "lower it, or give a fraction"
+                f"subset: {_called(c, names)} has {count} images, expected at least per_class ({size})"
             )
         kept.append(members[:size])
     return np.sort(np.concatenate(kept)).astype(np.int64)
@@ -103,36 +89,23 @@ def select_subset(
 def draw_candidates(
     config: UniformCandidates | GroupedCandidates, labels: NDArray[np.int64], class_names: Sequence[str]
 ) -> NDArray[np.bool_]:
-    """Draw partial labels: which classes are possible for each image, exactly one of which is the true one.
+    """Return partial labels `[N, C]`: which classes are possible for each image, the true one among them.
 
     Entry (i, c) is possible when number i C + c of NumPy's legacy RandomState(seed) is below `rate`, and for
-    `grouped` only where c is in the group of the true label; the true label always is. With one seed,
-    `grouped` is `uniform` cut to the groups. Source: PiCO (https://arxiv.org/abs/2201.08984), sections 4.1
-    and 4.4; authors' code https://github.com/hbzju/PiCO, `utils/utils_algo.py`.
+    `grouped` only where c is in the group of the true label; the true label always is. Source: PiCO
+    (https://arxiv.org/abs/2201.08984), sections 4.1 and 4.4; authors' code https://github.com/hbzju/PiCO,
+    `utils/utils_algo.py`.
 
-    Args:
-        config: how.
-        labels: true class of each image `[N]`.
-        class_names: of the C classes.
-
-    Returns:
-        Candidates `[N, C]`.
-
-    Raises:
-        DataError: for groups that do not have every class exactly once.
+    `labels` `[N]` are the true classes. Raises DataError for groups without every class exactly once.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     candidates: NDArray[np.bool_] = random.random_sample((len(labels), len(class_names))) < config.rate
     if isinstance(config, GroupedCandidates):
-        named = [name for group in config.groups for name in group]
-        odd = next(
-            (c for c in (*named, *class_names) if (named.count(c), class_names.count(c)) != (1, 1)), None
-        )
-        if odd is not None:
-            times = f"{named.count(odd)} times, and {class_names.count(odd)} times among the data's classes"
+        group_of = {name: number for number, names in enumerate(config.groups) for name in names}
+        if sorted(name for names in config.groups for name in names) != sorted(class_names):
+            odd = min({*group_of} ^ {*class_names}, default="one that is there twice")
             hint = did_you_mean(odd, class_names)
-            raise DataError(f'partial_labels.groups: found "{odd}" {times}, expected each class once.{hint}')
-        group_of = {name: number for number, group in enumerate(config.groups) for name in group}
+            raise DataError(f'partial_labels.groups: found "{odd}", expected each class once.{hint}')
         group = np.array([group_of[name] for name in class_names])
         candidates &= group[labels, None] == group
     candidates[np.arange(len(labels)), labels] = True
@@ -142,11 +115,8 @@ def draw_candidates(
 def rank_in_class(labels: Tensor, seed: int) -> Tensor:
     """Return the place `[N]` of each row among those of its class in a random order, from 0, on the CPU.
 
-    So `rank < n` draws n rows of each class, and fewer are a part of more.
-
-    Args:
-        labels: `[N]`, integer, from 0.
-        seed: decides the order, together with the labels.
+    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` are integers from
+    0; `seed` decides the order, together with them.
     """
     import torch
 
@@ -162,12 +132,8 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return ascending row numbers (rest, held out): about `fraction` of every class is held out.
 
-    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none.
-
-    Args:
-        labels: `[N]`, integer, from 0.
-        fraction: in (0, 1).
-        seed: decides which rows of a class, together with the labels.
+    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none. `labels`
+    `[N]` are integers from 0; `seed` decides which rows of a class, together with them.
     """
     counts = labels.cpu().bincount()
     held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)

@@ -18,7 +18,7 @@ from zoo.data.config import Folder
 from zoo.data.dataset import Split
 from zoo.data.image_ids import OtherImages
 from zoo.data.memory import Root
-from zoo.data.sources import from_archive, has_training_split
+from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import open_encoder
 from zoo.evaluation.measure import ProbeData, measure
@@ -166,7 +166,7 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
         return open_dataset(config, split, root)
     was = f"{release.name} was {'trained' if split == 'train' else 'measured'}"
     try:
-        found = open_dataset(from_archive(config, root), split, root, release.images.get(split))
+        found = open_dataset(config, split, root, release.images.get(split))
     except OtherImages as error:
         raise DataError(f"{was} on other images: {error}. Other data: --data KIND:DIR") from None
     ours, theirs = found.class_names, release.class_names
