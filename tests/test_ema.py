@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.test_step import stepper_and_batches
 from tests.test_training import StopAfter, assert_same_state, recipe, run
-from zoo.errors import Interrupted
+from zoo.errors import Interrupted, RecipeError
 from zoo.training import RunFolder
 
 EMA = "training.ema={decay: 0.8, warmup: false}"
@@ -84,3 +84,10 @@ def test_training_takes_no_notice_and_resumes_to_the_same_average_bit_for_bit(tm
         run(r, tmp_path / "b")
     for _ in range(2):  # and a finished one, opened again
         assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
+
+
+def test_an_average_longer_than_the_training_is_refused_with_the_share_of_its_start() -> None:
+    """0.999^11: what the weights after the first of 12 steps would be of what is released."""
+    with pytest.raises(RecipeError, match=r"training\.ema: .* all 12 steps is 98\.9%"):
+        stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: false}"), 1)
+    stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: true}"), 1)

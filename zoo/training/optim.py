@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -94,17 +95,24 @@ class EMA:
     and average queue, key encoder, prototypes and counters. It begins as the objective's weights.
     """
 
-    def __init__(self, objective: Objective, section: AverageSection) -> None:
+    def __init__(self, objective: Objective, section: AverageSection, steps: int) -> None:
         self.updates, self._section, self._live = 0, section, averaged(objective)
         self._mean = {name: tensor.detach().clone() for name, tensor in self._live.items()}
+        start = math.prod(map(self.decay, range(2, min(steps, 100_000) + 1)))
+        if steps > 1 and start > 0.5:
+            found = f"an average that after all {steps} steps is {start:.1%} the weights after the first one"
+            raise RecipeError(f"training.ema: found {found}, expected a lower decay, warmup or more epochs")
+
+    def decay(self, update: int) -> float:
+        """Return d of update n, from 1: mean <- d mean + (1 - d) weights; in a warm-up at most 1 - n^(-2/3)."""
+        limit = 1 - update ** (-2 / 3) if self._section.warmup else 1.0
+        return 0.0 if update == 1 else min(self._section.decay, limit)
 
     def update(self) -> None:
-        """Update n: mean <- d mean + (1 - d) weights, d = decay, in a warm-up at most 1 - n^(-2/3)."""
+        """Move the average toward the weights; the first update copies them."""
         self.updates += 1
-        limit = 1 - self.updates ** (-2 / 3) if self._section.warmup else 1.0
-        decay = 0.0 if self.updates == 1 else min(self._section.decay, limit)
         live = [tensor.detach() for tensor in self._live.values()]
-        functional.ema_update([*self._mean.values()], live, decay)
+        functional.ema_update([*self._mean.values()], live, self.decay(self.updates))
 
     @torch.no_grad()
     def swap(self) -> None:

@@ -51,7 +51,7 @@ class Stepper:
         self.parameters = [p for p in objective.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(objective, recipe.optimizer)
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
-        self.ema = None if section.ema is None else EMA(objective, section.ema)
+        self.ema = None if section.ema is None else EMA(objective, section.ema, self.steps)
         self.observation = Observation(objective, section.observe_every, ranks, self.steps)
         self.lr = 0.0  # in the last step, of what `layer_decay` does not lower
         self._replays = section.compile == "reduce-overhead" and device.type == "cuda"
