@@ -104,7 +104,7 @@ class EMA:
             raise RecipeError(f"training.ema: found {found}, expected a lower decay, warmup or more epochs")
 
     def decay(self, update: int) -> float:
-        """Return d of update n, from 1: mean <- d mean + (1 - d) weights; in a warm-up at most 1 - n^(-2/3)."""
+        """Return d of update n, from 1: mean <- d mean + (1 - d) weights; warming up at most 1 - n^(-2/3)."""
         limit = 1 - update ** (-2 / 3) if self._section.warmup else 1.0
         return 0.0 if update == 1 else min(self._section.decay, limit)
 
