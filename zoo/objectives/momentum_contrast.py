@@ -142,19 +142,20 @@ def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks
     """
     q, k, queue, labels, valid = pairs
 
-    def coefficients(config: PositiveExtrapolation | NegativeInterpolation, rows: int) -> Tensor:
-        shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, q.shape[1])}[config.per]
+    def coefficients(config: PositiveExtrapolation | NegativeInterpolation, rows: int, dim: int) -> Tensor:
+        shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, dim)}[config.per]
         return functional.sample_beta(config.alpha, shape, device=q.device, generator=ranks.generator)
 
     if ft.negatives is not None:
         permute = functional.permute_within_classes if labelled else functional.permute_filled
         order = permute(labels if labelled else valid, generator=ranks.generator)
-        queue = functional.interpolate(queue, coefficients(ft.negatives, len(queue)), order)
+        queue = functional.interpolate(queue, coefficients(ft.negatives, *queue.shape), order)
         queue = F.normalize(queue, dim=1) if ft.renormalize else queue
         if ft.negatives.keep_originals:
             queue, labels, valid = torch.cat([queue, pairs.queue]), labels.repeat(2), valid.repeat(2)
     if ft.positives is not None:
-        drawn = coefficients(ft.positives, len(q) if ranks.alone else sum(ranks.counts))
+        rows = len(q) if ranks.alone else sum(ranks.counts)
+        drawn = coefficients(ft.positives, rows, q.shape[1])
         if not ranks.alone and ft.positives.per != "step":
             drawn = drawn[ranks.own]
         q, k = functional.extrapolate(q, k, 1 + drawn)
