@@ -47,7 +47,7 @@ def test_a_pattern_that_freezes_nothing_is_refused(paco: Release) -> None:
 
 
 def test_a_start_of_another_architecture_is_refused(timms: str) -> None:
-    with pytest.raises(TrainingError, match=f'"{timms}" is a {TINY} .*expected .*cifar_resnet20'):
+    with pytest.raises(TrainingError, match=f'"{timms}" is {TINY} .*expected .*cifar_resnet20'):
         start(f'{{release: "{timms}", head: fresh}}')
 
 
