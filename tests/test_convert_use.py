@@ -53,10 +53,10 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     )
     assert done.returncode == 0, done.stderr
     for line in (
-        "  taken     query encoder: 114 tensors",
-        "  taken     centers: 2 tensors",
-        "  left out  centers of the momentum encoder: linear_k.weight, linear_k.bias",
-        "  input     32 pixels, crop 1, bilinear, mean (0.5, 0.5, 0.5), std (0.2023, 0.1994, 0.201)",
+        "    query encoder: 114",
+        "    centers: 2",
+        "    centers of the momentum encoder: linear_k.weight, linear_k.bias",
+        "input: 32 pixels, crop 1, bilinear, mean (0.5, 0.5, 0.5), std (0.2023, 0.1994, 0.201)",
     ):
         assert line in done.stdout
     release = zoo.open(out)

@@ -106,7 +106,7 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
         (["method.epoch=3"], 'unknown key "method.epoch". Did you mean "epochs"'),
         (
             ["method={name: ldam_drw}", "objective.label_smoothing=0.1"],
-            'objective.label_smoothing: found 0.1, expected 0: method "ldam_drw"',
+            'objective.label_smoothing: found 0.1, expected 0 for method "ldam_drw"',
         ),
         (
             ["method={name: nearest_center, centers: means, similarity: logit}"],

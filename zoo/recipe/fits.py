@@ -81,7 +81,7 @@ def _rows_of_method(recipe: Recipe) -> list[Row]:
             section.loss_name != "cross_entropy",
             "objective.loss",
             section.loss_name,
-            f"none: {name} decides it",
+            f'"cross_entropy": {name} decides it',
         ),
         (section.head != "linear", "objective.head", section.head, f'"linear": {name} decides it'),
         (sampling != "instance", "training.sampling", sampling, f'"instance": {name} decides it'),
