@@ -14,7 +14,7 @@ import torch
 
 from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import digits
-from zoo.data import DataConfig, cache, open_dataset
+from zoo.data import DataConfig, cache, dataset, open_dataset
 from zoo.data.cache import decode_all
 from zoo.data.config import ListFiles
 from zoo.data.decode import scaled_to_square
@@ -143,15 +143,15 @@ def test_other_images_sizes_and_orders_have_files_of_their_own(data, home):
 
 
 def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
-    read, seen = data._store.read, []
+    read, seen = dataset.read_image, []
 
-    def interrupted(row):
-        seen.append(row)
+    def interrupted(*given):
+        seen.append(given)
         if len(seen) == 5:
             raise KeyboardInterrupt
-        return read(row)
+        return read(*given)
 
-    monkeypatch.setattr(data._store, "read", interrupted)
+    monkeypatch.setattr(dataset, "read_image", interrupted)
     with pytest.raises(KeyboardInterrupt):
         decoded(data)
     assert files(home) == []
