@@ -27,7 +27,7 @@ def test_a_class_without_training_images_is_refused_by_name_where_classes_are_le
     shard(tmp_path / "train.parquet", [0, 1, 3, 3], names="wxyz")
     train = opened({"kind": "parquet"}, tmp_path)
     assert train.class_counts.tolist() == [1, 1, 0, 2]
-    message = r'training split has no image of 1 of its 4 classes \(y\).*"classify" learns every class'
+    message = r'found 4 classes .* no image of y; objective "classify"'
     for loss in ("cross_entropy", "balanced_softmax"):
         with pytest.raises(DataError, match=message):
             build_objective(recipe(f"objective.loss={loss}"), train)
@@ -39,13 +39,13 @@ def test_a_class_without_training_images_is_refused_by_name_where_classes_are_le
 def test_an_image_without_label_is_refused_where_classes_are_learned() -> None:
     train = ImageDataset(ImageStore([photo(8, 8, 0)] * 4), [0, 1, -1, 1], "wx")
     assert train.class_counts.tolist() == [1, 2]
-    with pytest.raises(DataError, match=r"1 of the 4 training images have no label \(-1\)"):
+    with pytest.raises(DataError, match=r"found 2 classes .* 1 images without a label"):
         build_objective(recipe(), train)
     build_objective(Recipe.load("cifar_resnet20.sup_con_digits_lt50"), train)  # which leaves it out
 
 
 def test_one_class_is_refused() -> None:
-    with pytest.raises(DataError, match=r"found 1 class \(dog\), expected at least 2"):
+    with pytest.raises(DataError, match=r"found 1 classes \(dog\).* expects two or more"):
         build_objective(recipe(), ImageDataset(ImageStore([photo(8, 8, 0)] * 2), [0, 0], ["dog"]))
 
 
@@ -67,5 +67,5 @@ def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path: Pa
 def test_a_head_of_centers_is_refused_for_other_classes() -> None:
     start = 'init={release: "shipped:cifar_resnet20.paco_digits_lt50", head: centers}'
     data = ImageDataset(ImageStore([photo(8, 8, 0)] * 3), [0, 1, 2], ["ant", "cat", "dog"])
-    with pytest.raises(TrainingError, match=r"centers of .* of other classes than the data.*ant, cat, dog"):
+    with pytest.raises(TrainingError, match=r"found centers of .*, expected those of the data, ant, cat, dog"):
         build_objective(recipe(start), data)
