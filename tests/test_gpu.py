@@ -20,7 +20,7 @@ from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
 from zoo.evaluation.encode import extract
-from zoo.objectives import Objective
+from zoo.objectives import Objective, Output
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, train
 from zoo.training.build import open_loader
@@ -59,6 +59,19 @@ def loader_and_stepper(r: Recipe) -> tuple[TrainLoader, Stepper]:
     return loader, Stepper(objective, r, loader.steps_per_epoch, GPU)
 
 
+def train_without_waiting(r: Recipe, steps: int, from_step: int) -> tuple[Stepper, list[Output]]:
+    """Take some steps; an operation for which the host waits fails from a step on."""
+    loader, stepper = loader_and_stepper(r)
+    outputs = []
+    for step, batch in enumerate(loader.stream(0, steps)):
+        torch.cuda.set_sync_debug_mode("default" if step < from_step else "error")
+        try:
+            outputs.append(stepper(step, batch))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return stepper, outputs
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("kind", RECIPES)
 def test_every_objective_trains(kind: str, precision: str, tmp_path: Path) -> None:
@@ -93,13 +106,7 @@ def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Pa
 def test_no_step_waits_for_the_gpu(kind: str, precision: str) -> None:
     ema = "training.ema={decay: 0.9, warmup: true}"
     changes = ("training.epochs=3", f"training.precision={precision}", ema)
-    loader, stepper = loader_and_stepper(recipe(kind, *changes))
-    for step, batch in enumerate(loader.stream(0, 8)):
-        torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
-        try:
-            stepper(step, batch)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+    train_without_waiting(recipe(kind, *changes), 8, from_step=2)
 
 
 def test_averaging_and_early_stopping_resume(tmp_path: Path) -> None:
@@ -194,18 +201,8 @@ def test_losses_are_those_of_the_cpu(loss: str) -> None:
 
 def test_mixing_and_layers_rates_wait_for_nothing() -> None:
     mixing = "{mixup: 0.8, cutmix: 1.0, probability: 0.9, switch_probability: 0.5, mode: batch}"
-    r = recipe(
-        "classify",
-        f"objective.mix={mixing}",
-        "optimizer.layer_decay=0.7",
-    )
-    loader, stepper = loader_and_stepper(r)
-    for step, batch in enumerate(loader.stream(0, 8)):
-        torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
-        try:
-            stepper(step, batch)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+    r = recipe("classify", f"objective.mix={mixing}", "optimizer.layer_decay=0.7")
+    train_without_waiting(r, 8, from_step=2)
 
 
 @pytest.mark.parametrize("kind", RECIPES)
@@ -213,14 +210,7 @@ def test_looking_changes_nothing_and_waits_for_nothing(kind: str) -> None:
     losses_of_both, rows = [], []
     for every in ("null", "2"):
         changes = (f"training.observe_every={every}", "training.epochs=4")
-        loader, stepper = loader_and_stepper(recipe(kind, *changes))
-        outputs = []
-        for step, batch in enumerate(loader.stream(0, 20)):
-            torch.cuda.set_sync_debug_mode("default" if step < 18 else "error")
-            try:
-                outputs.append(stepper(step, batch))
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
+        stepper, outputs = train_without_waiting(recipe(kind, *changes), 20, from_step=18)
         assert ("gradient_norm" in outputs[19].metrics) == (every == "2")
         losses_of_both.append([float(output.loss) for output in outputs])
         rows.append(stepper.observation.class_row({}))
