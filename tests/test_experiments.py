@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 
 import zoo
-from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.errors import TrainingError, ZooError
 from zoo.experiments.records import RunRecord, as_json, from_release, read_results
@@ -37,11 +36,6 @@ TINY: dict[str, Any] = {
     "evaluation": [[{"protocol": "classifier"}]],
 }
 ONE = {key: value for key, (value,) in TINY.items()}
-
-
-@pytest.fixture(autouse=True)
-def _plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zoo.pretraining.draw_pictures", draw_nothing)
 
 
 @pytest.fixture(scope="module")
