@@ -23,6 +23,8 @@ from zoo.experiments.statistics import differences, mean_text
 from zoo.experiments.sweep import lay_out, read_sweep
 from zoo.experiments.table import BEGIN, END, Results, in_rows
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 ROOT = Path(__file__).resolve().parent.parent
 CE = "cifar_resnet20.ce_digits_lt50"
 PACO = "cifar_resnet20.paco_digits_lt50"
