@@ -15,14 +15,14 @@ import torch
 import zoo
 from tests.objective_helpers import SETTINGS
 from tests.test_step import CONSTANT
-from tests.test_training import RECIPES, SHORT, StopAfter
+from tests.test_training import RECIPES, SHORT, StopAfter, run
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
 from zoo.evaluation.encode import extract
-from zoo.objectives import Objective, Output
+from zoo.objectives import Output
 from zoo.recipe import Recipe
-from zoo.training import RunFolder, build_objective, train
+from zoo.training import RunFolder, build_objective
 from zoo.training.build import open_loader
 from zoo.training.precision import fastest_kernels, place
 from zoo.training.step import Stepper
@@ -40,11 +40,6 @@ def recipe(kind: str, *overrides: str) -> Recipe:
         RECIPES[kind],
         [*SHORT, "training.device=cuda", *begin.get(kind, []), *CONSTANT.get(kind, ()), *overrides],
     )
-
-
-def run(r: Recipe, folder: Path, *, resume: bool = False) -> Objective:
-    dataset = open_dataset(r.data, "train", None)
-    return train(build_objective(r, dataset), dataset, r, RunFolder(folder), resume=resume).objective
 
 
 def losses(folder: Path) -> list[float]:
