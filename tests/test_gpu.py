@@ -14,7 +14,6 @@ import torch
 
 import zoo
 from tests.objective_helpers import SETTINGS
-from tests.test_step import CONSTANT
 from tests.test_training import RECIPES, SHORT, StopAfter, run
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
@@ -35,11 +34,12 @@ GPU = torch.device("cuda")
 
 
 def recipe(kind: str, *overrides: str) -> Recipe:
-    begin = {"moco": ["objective.feature_transform.start_epoch=0"], "pico": ["objective.prototype_start=1"]}
-    return Recipe.load(
-        RECIPES[kind],
-        [*SHORT, "training.device=cuda", *begin.get(kind, []), *CONSTANT.get(kind, ()), *overrides],
-    )
+    own = {
+        "moco": ["objective.feature_transform.start_epoch=1"],
+        "moco_v3": ["objective.momentum=0.99"],
+        "pico": ["objective.prototype_start=1", "objective.target_momentum=0.9"],
+    }
+    return Recipe.load(RECIPES[kind], [*SHORT, "training.device=cuda", *own.get(kind, []), *overrides])
 
 
 def losses(folder: Path) -> list[float]:

@@ -107,7 +107,7 @@ def test_pull_fetches_what_belongs_to_a_release_and_mends_the_cache(made, hub, t
         file = (cached.path / name).resolve()
         file.chmod(0o644)
         file.write_bytes(file.read_bytes()[:-1] + b"?")
-    with pytest.raises(ReleaseError, match=r'sha256 \w+, but config\.json records'):
+    with pytest.raises(ReleaseError, match=r"sha256 \w+, but config\.json records"):
         zoo.load(REPO)
     assert contents(zoo.pull(REPO).path) == contents(made.path)
     own = zoo.pull(REPO, out=tmp_path / "deep" / "own")
