@@ -58,14 +58,14 @@ def features(release: Release, size: int = 32) -> Tensor:
         return release.load().eval()(images(size))
 
 
-def source_features(encoder: Any, size: int = 32) -> Tensor:
+def source_features(encoder: Any) -> Tensor:
     """Features by the source's own code."""
     with torch.no_grad():
         if isinstance(encoder, ResNetS):
-            return encoder.features(images(size))
+            return encoder.features(images())
         if isinstance(encoder, torchvision.models.ResNet):
-            return torchvision_features(encoder, images(size))
-        return encoder(images(size)).flatten(1)
+            return torchvision_features(encoder, images())
+        return encoder(images()).flatten(1)
 
 
 def assert_centers(release: Release, linear: Any) -> None:
@@ -107,25 +107,25 @@ def torchvision_features(resnet: nn.Module, x: Tensor) -> Tensor:
 class MoCo(nn.Module):
     """facebookresearch/moco, moco/builder.py; v1 without `mlp`, v2 with it."""
 
-    def __init__(self, arch: str = "resnet18", dim: int = 16, queue: int = 32, mlp: bool = True) -> None:
+    def __init__(self, mlp: bool = True) -> None:
         super().__init__()
-        self.encoder_q = getattr(torchvision.models, arch)(num_classes=dim)
-        self.encoder_k = getattr(torchvision.models, arch)(num_classes=dim)
+        self.encoder_q = torchvision.models.resnet18(num_classes=16)
+        self.encoder_k = torchvision.models.resnet18(num_classes=16)
         if mlp:
             for encoder in (self.encoder_q, self.encoder_k):
                 wide = encoder.fc.weight.shape[1]
                 encoder.fc = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(), encoder.fc)
-        self.register_buffer("queue", torch.randn(dim, queue))
+        self.register_buffer("queue", torch.randn(16, 32))
         self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
 
 
 class NotebookEncoder(nn.Module):
     """facebookresearch/moco, colab/moco_cifar10_demo.ipynb: torchvision's children but the pooling."""
 
-    def __init__(self, dim: int = 16) -> None:
+    def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        resnet = torchvision.models.resnet18(num_classes=dim)
+        resnet = torchvision.models.resnet18(num_classes=16)
         resnet.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
         for module in resnet.children():
             if isinstance(module, nn.MaxPool2d):

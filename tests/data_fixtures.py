@@ -21,12 +21,11 @@ def photo(width, height, seed):
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
-def list_dataset(folder, images, labels=None):
+def list_dataset(folder, images):
     """Write images as PNG files 0.png, 1.png, ... with a list file, and open them."""
-    labels = [i % 2 for i in range(len(images))] if labels is None else labels
     for number, image in enumerate(images):
         image.save(folder / f"{number}.png")
-    lines = [f"{number}.png {label}\n" for number, label in enumerate(labels)]
+    lines = [f"{number}.png {number % 2}\n" for number in range(len(images))]
     (folder / "all.txt").write_text("".join(lines))
     source = ListFiles(train="all.txt", test="all.txt")
     return open_dataset(DataConfig(source=source), "train", folder)

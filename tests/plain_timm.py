@@ -43,7 +43,9 @@ def outputs(source, size, image):
     yield "labels", torch.tensor(list("\n".join(labels).encode()), dtype=torch.uint8)
 
 
-def main(request):
+def main(outputs):
+    """Write what `outputs` yields of each model of the request."""
+    request = json.loads(Path(sys.argv[1]).read_text())
     if request["import_zoo"]:
         importlib.import_module("zoo")
     from PIL import Image
@@ -53,11 +55,11 @@ def main(request):
     tensors = {}
     with torch.no_grad():
         for key, model in request["models"].items():
-            for name, tensor in outputs(model["source"], model["size"], image):
+            for name, tensor in outputs(**model, image=image):
                 tensors[f"{key}/{name}"] = tensor.contiguous()
     assert ("zoo" in sys.modules) == request["import_zoo"]
     save_file(tensors, request["out"])
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    main(outputs)

@@ -5,18 +5,8 @@
 REQUEST.json as in `plain_timm.py`, with `source` a folder or a repository's name, and perhaps `revision`.
 """
 
-import importlib
-import json
-import sys
-from pathlib import Path
-
 import torch
-
-torch.set_num_threads(1)
-
-
-def inputs(size):
-    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(7))
+from plain_timm import inputs, main
 
 
 def outputs(source, size, image, revision=None):
@@ -47,21 +37,5 @@ def outputs(source, size, image, revision=None):
     yield "labels", torch.tensor(list("\n".join(labels).encode()), dtype=torch.uint8)
 
 
-def main(request):
-    if request["import_zoo"]:
-        importlib.import_module("zoo")
-    from PIL import Image
-    from safetensors.torch import save_file
-
-    image = Image.open(request["images"])
-    tensors = {}
-    with torch.no_grad():
-        for key, model in request["models"].items():
-            for name, tensor in outputs(model["source"], model["size"], image, model.get("revision")):
-                tensors[f"{key}/{name}"] = tensor.contiguous()
-    assert ("zoo" in sys.modules) == request["import_zoo"]
-    save_file(tensors, request["out"])
-
-
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    main(outputs)

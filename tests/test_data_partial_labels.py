@@ -16,8 +16,8 @@ GROUPS = [["0", "6", "8", "9"], ["1", "7", "4"], ["2", "3", "5"]]
 BACKENDS = [("tensor", 0), ("torchvision", 0), ("torchvision", 2)]
 
 
-def digits(config=None, long_tail=None, split="train", root=None):
-    return open_dataset(DataConfig(source=Digits(), long_tail=long_tail, partial_labels=config), split, root)
+def digits(config=None, long_tail=None, split="train"):
+    return open_dataset(DataConfig(source=Digits(), long_tail=long_tail, partial_labels=config), split, None)
 
 
 def authors_uniform(labels, classes, rate, seed):

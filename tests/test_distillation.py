@@ -86,11 +86,9 @@ def test_distillation_is_the_divergence_from_the_teachers_mean(
 # --- who is asked what ---
 
 
-def teacher(seed: int = 5, own: Normalization = UNIT, given: Normalization = UNIT) -> Teacher:
-    sha256 = f"{seed:064x}"
-    return Teacher(
-        trained_encoder(seed=seed), some_centers(64, len(COUNTS)), own=own, given=given, sha256=sha256
-    )
+def teacher(seed: int = 5) -> Teacher:
+    encoder, centers = trained_encoder(seed=seed), some_centers(64, len(COUNTS))
+    return Teacher(encoder, centers, own=UNIT, given=UNIT, sha256=f"{seed:064x}")
 
 
 def student(*teachers: Teacher, **changes: Any) -> Classify:
@@ -100,10 +98,10 @@ def student(*teachers: Teacher, **changes: Any) -> Classify:
     return Classify(section, backbones.create("cifar_resnet20"), INFO._replace(teachers=teachers))
 
 
-def batch(seed: int = 0, size: int = 6) -> Batch:
-    g = torch.Generator().manual_seed(seed)
-    index = torch.arange(size)
-    return Batch((torch.randn(size, 3, 8, 8, generator=g),), LABELS[index], index, None)
+def batch() -> Batch:
+    g = torch.Generator().manual_seed(0)
+    index = torch.arange(6)
+    return Batch((torch.randn(6, 3, 8, 8, generator=g),), LABELS[index], index, None)
 
 
 @pytest.mark.parametrize("adjustment", [0.0, 1.0, -0.5])

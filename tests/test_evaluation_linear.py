@@ -31,10 +31,9 @@ def noisy():
     return noise + torch.eye(12, dtype=torch.float64)[y], y
 
 
-def sklearn_fit(x, y, l2, balanced=False):
+def sklearn_fit(x, y, l2):
     scaler = StandardScaler().fit(x)
-    weight = "balanced" if balanced else None
-    model = LogisticRegression(C=1 / (l2 * len(x)), tol=1e-9, max_iter=20000, class_weight=weight)
+    model = LogisticRegression(C=1 / (l2 * len(x)), tol=1e-9, max_iter=20000)
     return scaler, model.fit(scaler.transform(x), y)
 
 

@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 
 import zoo
-from tests.programs.plain_sweep import draw_nothing
 from zoo import catalog
 from zoo.errors import TrainingError, ZooError
 from zoo.experiments.records import RunRecord, as_json, from_release, read_results
@@ -23,6 +22,8 @@ from zoo.experiments.reproduce import FEWEST_SEEDS, evaluation_rows, judged, met
 from zoo.experiments.statistics import differences, mean_text
 from zoo.experiments.sweep import lay_out, read_sweep
 from zoo.experiments.table import BEGIN, END, Results, in_rows
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 ROOT = Path(__file__).resolve().parent.parent
 CE = "cifar_resnet20.ce_digits_lt50"
@@ -37,11 +38,6 @@ TINY: dict[str, Any] = {
     "evaluation": [[{"protocol": "classifier"}]],
 }
 ONE = {key: value for key, (value,) in TINY.items()}
-
-
-@pytest.fixture(autouse=True)
-def _plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zoo.pretraining.draw_pictures", draw_nothing)
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ from zoo.errors import ArgumentError
 COUNTS = torch.tensor([100, 16, 4, 1])
 
 
-def problem(seed: int, n: int = 7, c: int = 4) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits `[n, c]` in float64, labels and class counts."""
+def problem(seed: int, c: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits `[7, c]` in float64, labels and class counts."""
     g = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(n, c, generator=g, dtype=torch.float64)
+    logits = 3 * torch.randn(7, c, generator=g, dtype=torch.float64)
     counts = torch.randint(1, 500, (c,), generator=g)
-    return logits, torch.randint(c, (n,), generator=g), counts
+    return logits, torch.randint(c, (7,), generator=g), counts
 
 
 def slow_cross_entropy(logits: list[list[float]], labels: list[int], weights: list[float]) -> float:

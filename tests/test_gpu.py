@@ -14,15 +14,14 @@ import torch
 
 import zoo
 from tests.objective_helpers import SETTINGS
-from tests.test_step import CONSTANT
-from tests.test_training import RECIPES, SHORT, StopAfter
+from tests.test_training import RECIPES, SHORT, StopAfter, run
 from zoo import functional
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
 from zoo.evaluation.encode import extract
-from zoo.objectives import Objective
+from zoo.objectives import Output
 from zoo.recipe import Recipe
-from zoo.training import RunFolder, build_objective, train
+from zoo.training import RunFolder, build_objective
 from zoo.training.build import open_loader
 from zoo.training.precision import fastest_kernels, place
 from zoo.training.step import Stepper
@@ -35,16 +34,12 @@ GPU = torch.device("cuda")
 
 
 def recipe(kind: str, *overrides: str) -> Recipe:
-    begin = {"moco": ["objective.feature_transform.start_epoch=0"], "pico": ["objective.prototype_start=1"]}
-    return Recipe.load(
-        RECIPES[kind],
-        [*SHORT, "training.device=cuda", *begin.get(kind, []), *CONSTANT.get(kind, ()), *overrides],
-    )
-
-
-def run(r: Recipe, folder: Path, *, resume: bool = False) -> Objective:
-    dataset = open_dataset(r.data, "train", None)
-    return train(build_objective(r, dataset), dataset, r, RunFolder(folder), resume=resume).objective
+    own = {
+        "moco": ["objective.feature_transform.start_epoch=1"],
+        "moco_v3": ["objective.momentum=0.99"],
+        "pico": ["objective.prototype_start=1", "objective.target_momentum=0.9"],
+    }
+    return Recipe.load(RECIPES[kind], [*SHORT, "training.device=cuda", *own.get(kind, []), *overrides])
 
 
 def losses(folder: Path) -> list[float]:
@@ -57,6 +52,19 @@ def loader_and_stepper(r: Recipe) -> tuple[TrainLoader, Stepper]:
     place(objective, r, GPU)
     loader = open_loader(dataset, r, GPU)
     return loader, Stepper(objective, r, loader.steps_per_epoch, GPU)
+
+
+def train_without_waiting(r: Recipe, steps: int, from_step: int) -> tuple[Stepper, list[Output]]:
+    """Take some steps; an operation for which the host waits fails from a step on."""
+    loader, stepper = loader_and_stepper(r)
+    outputs = []
+    for step, batch in enumerate(loader.stream(0, steps)):
+        torch.cuda.set_sync_debug_mode("default" if step < from_step else "error")
+        try:
+            outputs.append(stepper(step, batch))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return stepper, outputs
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -93,13 +101,7 @@ def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Pa
 def test_no_step_waits_for_the_gpu(kind: str, precision: str) -> None:
     ema = "training.ema={decay: 0.9, warmup: true}"
     changes = ("training.epochs=3", f"training.precision={precision}", ema)
-    loader, stepper = loader_and_stepper(recipe(kind, *changes))
-    for step, batch in enumerate(loader.stream(0, 8)):
-        torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
-        try:
-            stepper(step, batch)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+    train_without_waiting(recipe(kind, *changes), 8, from_step=2)
 
 
 def test_averaging_and_early_stopping_resume(tmp_path: Path) -> None:
@@ -194,18 +196,8 @@ def test_losses_are_those_of_the_cpu(loss: str) -> None:
 
 def test_mixing_and_layers_rates_wait_for_nothing() -> None:
     mixing = "{mixup: 0.8, cutmix: 1.0, probability: 0.9, switch_probability: 0.5, mode: batch}"
-    r = recipe(
-        "classify",
-        f"objective.mix={mixing}",
-        "optimizer.layer_decay=0.7",
-    )
-    loader, stepper = loader_and_stepper(r)
-    for step, batch in enumerate(loader.stream(0, 8)):
-        torch.cuda.set_sync_debug_mode("default" if step < 2 else "error")
-        try:
-            stepper(step, batch)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+    r = recipe("classify", f"objective.mix={mixing}", "optimizer.layer_decay=0.7")
+    train_without_waiting(r, 8, from_step=2)
 
 
 @pytest.mark.parametrize("kind", RECIPES)
@@ -213,14 +205,7 @@ def test_looking_changes_nothing_and_waits_for_nothing(kind: str) -> None:
     losses_of_both, rows = [], []
     for every in ("null", "2"):
         changes = (f"training.observe_every={every}", "training.epochs=4")
-        loader, stepper = loader_and_stepper(recipe(kind, *changes))
-        outputs = []
-        for step, batch in enumerate(loader.stream(0, 20)):
-            torch.cuda.set_sync_debug_mode("default" if step < 18 else "error")
-            try:
-                outputs.append(stepper(step, batch))
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
+        stepper, outputs = train_without_waiting(recipe(kind, *changes), 20, from_step=18)
         assert ("gradient_norm" in outputs[19].metrics) == (every == "2")
         losses_of_both.append([float(output.loss) for output in outputs])
         rows.append(stepper.observation.class_row({}))

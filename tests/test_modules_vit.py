@@ -18,10 +18,10 @@ def vit(arch="vit_tiny_patch16_224", **changes):
     return backbones.create(arch, **{**SMALL, **changes})
 
 
-def authors_positions(height, width, dim, temperature=10000.0):
+def authors_positions(height, width, dim):
     """Restate moco-v3's build_2d_sincos_position_embedding without the class token."""
     grid_w, grid_h = torch.meshgrid(torch.arange(width).float(), torch.arange(height).float(), indexing="ij")
-    omega = 1.0 / temperature ** (torch.arange(dim // 4).float() / (dim // 4))
+    omega = 1.0 / 10000.0 ** (torch.arange(dim // 4).float() / (dim // 4))
     out_w, out_h = (torch.outer(grid.flatten(), omega) for grid in (grid_w, grid_h))
     return torch.cat([out_w.sin(), out_w.cos(), out_h.sin(), out_h.cos()], dim=1)
 

@@ -41,9 +41,9 @@ def recipe(name: str, *overrides: str) -> Recipe:
     return test_training.recipe(name, *plain, *overrides)
 
 
-def stopping(metric: str = "loss", *, every: int = 1, patience: int = 2, fraction: float = 0.3) -> str:
+def stopping(metric: str = "loss", *, patience: int = 2, fraction: float = 0.3) -> str:
     return (
-        f"training.early_stopping={{validation_fraction: {fraction}, metric: {metric}, every: {every}, "
+        f"training.early_stopping={{validation_fraction: {fraction}, metric: {metric}, every: 1, "
         f"patience: {patience}}}"
     )
 

@@ -27,9 +27,9 @@ from zoo.report.subject import Subject, class_means
 GOLDEN = json.loads((Path(__file__).with_name("golden") / "report.json").read_text())
 
 
-def lines_of(figure: Figure, least: int = 3) -> list[list[NDArray[Any]]]:
-    """X and y of every line of a figure that has so many points."""
-    found = [line for axes in figure.axes for line in axes.lines if len(line.get_xdata()) >= least]
+def lines_of(figure: Figure) -> list[list[NDArray[Any]]]:
+    """X and y of every line of a figure that has three points or more."""
+    found = [line for axes in figure.axes for line in axes.lines if len(line.get_xdata()) >= 3]
     return [[np.asarray(each, float) for each in line.get_data()] for line in found]
 
 

@@ -32,15 +32,11 @@ from zoo.training.step import Stepper
 CPU = torch.device("cpu")
 
 
-def stepper_and_batches(
-    r: Recipe, steps: int, dtype: torch.dtype = torch.float32
-) -> tuple[Stepper, list[Batch]]:
+def stepper_and_batches(r: Recipe, steps: int) -> tuple[Stepper, list[Batch]]:
     dataset = open_dataset(r.data, "train", None)
     loader = open_loader(dataset, r, CPU)
-    objective = build_objective(r, dataset).train().to(dtype)
-    stepper = Stepper(objective, r, loader.steps_per_epoch, CPU)
-    batches = loader.stream(0, steps)
-    return stepper, [each._replace(views=tuple(view.to(dtype) for view in each.views)) for each in batches]
+    objective = build_objective(r, dataset).train()
+    return Stepper(objective, r, loader.steps_per_epoch, CPU), list(loader.stream(0, steps))
 
 
 def distance(*changes: str) -> float:

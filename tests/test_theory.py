@@ -171,8 +171,8 @@ def test_extra_loss_is_what_paco_adds_to_its_two_parts() -> None:
     assert whole.item() == pytest.approx((l_sup + alpha * l_supcon).item() + extra, rel=1e-9)
 
 
-def random_paco_inputs(n: int = 6, c: int = 4) -> tuple[Tensor, ...]:
-    g = torch.Generator().manual_seed(7)
+def random_paco_inputs() -> tuple[Tensor, ...]:
+    n, c, g = 6, 4, torch.Generator().manual_seed(7)
     labels, queue_labels = torch.randint(c, (n,), generator=g), torch.randint(-1, c, (11,), generator=g)
     logits = torch.randn(2, n, c, generator=g, dtype=torch.float64)
     return unit(n, 5, 0), unit(n, 5, 1), labels, unit(11, 5, 2), queue_labels, *logits

@@ -76,9 +76,10 @@ _HOME_OF = {
         "zoo.evaluation.embed": ("Embedding", "embed"),
         "zoo.evaluation.evaluate": ("evaluate",),
         "zoo.evaluation.predict": ("Prediction", "predict"),
-        "zoo.experiments": (
-            *("Comparison", "Reproduction", "Results", "Sweep", "compare", "reproduce", "sweep", "table"),
-        ),
+        "zoo.experiments.compare": ("Comparison", "compare"),
+        "zoo.experiments.reproduce": ("Reproduction", "reproduce"),
+        "zoo.experiments.sweep": ("Sweep", "sweep"),
+        "zoo.experiments.table": ("Results", "table"),
         "zoo.hub": ("HubRelease", "list_hub", "load", "open"),
         "zoo.hub.pull": ("pull",),
         "zoo.hub.push": ("push",),
@@ -91,19 +92,9 @@ _HOME_OF = {
 }
 _SUBMODULES = frozenset(
     {
-        "backbones",
-        "catalog",
-        "config",
-        "conversion",
-        "data",
-        "evaluation",
-        "experiments",
-        "functional",
-        "hub",
-        "modules",
-        "objectives",
+        *("backbones", "catalog", "config", "conversion", "data", "evaluation", "experiments", "functional"),
+        *("hub", "modules", "objectives", "pretraining", "release", "seeding", "training"),
     }
-    | {"pretraining", "release", "seeding", "training"}
 )
 
 

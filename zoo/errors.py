@@ -101,11 +101,6 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def capital(text: str) -> str:
-    """Return a text with a capital letter at its beginning, and all others as they are."""
-    return text[:1].upper() + text[1:]
-
-
 def few(names: Sequence[str]) -> str:
     """Return the first three names, and how many there are where that is more."""
     return ", ".join(names[:3]) + (f" ... ({len(names)})" if len(names) > 3 else "")

@@ -73,11 +73,6 @@ class Ranks:
         start = sum(self.counts[: self.rank])
         return slice(start, start + self.counts[self.rank])
 
-    def except_own(self, everyones: Tensor) -> Tensor:
-        """Return what is not this rank's of all ranks' rows `[N, ...]`."""
-        own = self.own
-        return torch.cat([everyones[: own.start], everyones[own.stop :]])
-
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]`.
 
@@ -87,7 +82,10 @@ class Ranks:
 
     def others(self, rows: Tensor) -> Tensor:
         """Return the rows of the other ranks `[N - n, ...]`; differentiable as `gather` is."""
-        return rows[:0] if self.alone else self.except_own(self.gather(rows))
+        if self.alone:
+            return rows[:0]
+        everyones, own = self.gather(rows), self.own
+        return torch.cat([everyones[: own.start], everyones[own.stop :]])
 
     @torch.no_grad()
     def gather_rows(self, tensors: Sequence[Tensor]) -> list[Tensor]:

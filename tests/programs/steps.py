@@ -93,7 +93,7 @@ def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]
         for name, value in sorted(output.metrics.items()):
             mean = ranks.all_reduce(value.double() / ranks.size) if name in OWN else value
             observed.append(float(mean))
-        if step == STEPS // 2:  # as after a resume, with shards put together and cut again
+        if step == STEPS // 2:  # as after a resume
             stepper.load_state(stepper.state())
     row = stepper.observation.class_row({})  # of step 6: the others were forgotten with the state
     assert row is not None

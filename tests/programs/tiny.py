@@ -15,14 +15,14 @@ VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32
 
 
 @contextmanager
-def norm_free(enabled: bool = True) -> Iterator[None]:
+def norm_free() -> Iterator[None]:
     """Build every backbone with GroupNorm in place of BatchNorm inside the block."""
     create = backbones.create
 
     def without(arch: str, **args: object) -> nn.Module:
         return grouped(create(arch, **args))
 
-    with mock.patch.object(backbones, "create", without if enabled else create):
+    with mock.patch.object(backbones, "create", without):
         yield
 
 

@@ -33,7 +33,7 @@ _TELLING = {
 """The setting by which figures of a protocol are told apart."""
 
 
-def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str] = ()) -> None:
+def print_names(models: Iterable[str], recipes: Iterable[str], sweeps: Iterable[str]) -> None:
     """Print a table each of shipped weights, recipes and sweeps, at most 100 columns wide."""
     models, recipes = {*models}, {*recipes}
     weights: list[tuple[str, ...]] = [("WEIGHTS", "OBJECTIVE", "TOP-1", "PARAMS", "INPUT")]

@@ -29,7 +29,7 @@ class Parts(NamedTuple):
     absent: list[str]  # what the family needs and the file lacks
 
 
-def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str] = ()) -> Parts:
+def sort_out(tensors: Mapping[str, Tensor], family: str, leave_out: Sequence[str]) -> Parts:
     """Tell by the layouts of a family what each tensor is; `leave_out` are further keys, or shell patterns.
 
     Raises:

@@ -91,10 +91,8 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
     archive = cifar_archive(source.kind, root)
     if not is_dir(archive) and (shards := cifar_shards(root, split)):
         found = open_parquet(cifar_parquet(source.kind), split, shards[0].parent)
-        sizes, expected = (
-            (len(found), found.num_classes),
-            (IMAGES[split], int(source.kind.removeprefix("cifar"))),
-        )
+        sizes = (len(found), found.num_classes)
+        expected = (IMAGES[split], int(source.kind.removeprefix("cifar")))
         if sizes != expected:
             raise DataError(f"{source.kind}: {root}: found {sizes} images and classes, expected {expected}")
         found.settings["files"] = ", ".join(file.name for file in shards)

@@ -26,7 +26,7 @@ from zoo.functional import knn_predict, mask_classes, post_hoc_adjusted
 from zoo.functional.checks import check_features
 from zoo.modules import Centers
 from zoo.recipe import protocols as of
-from zoo.recipe.protocols import Protocol, settings_of
+from zoo.recipe.protocols import Protocol
 from zoo.release.evaluations import headline
 from zoo.training.progress import say
 from zoo.training.signals import interruptible
@@ -122,7 +122,7 @@ def measure(
         "test_set": tested_on,
         **beside,
         "metrics": metrics,
-        "settings": settings_of(protocol),
+        "settings": protocol.model_dump(mode="json", exclude={"protocol", "seed"}, exclude_none=True),
         "chosen": chosen,
         "seed": getattr(protocol, "seed", None),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -78,8 +78,8 @@ def calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
     return 100.0 * float(gap.abs().sum()) / len(logits)
 
 
-def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None]:
-    """Return the mean of values and half the width of its interval, t((1 + level) / 2, n - 1) s / sqrt(n).
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean of values and half the width of its 95 % interval, t(0.975, n - 1) s / sqrt(n).
 
     s is the sample standard deviation of the n values (Student's t). The interval is None of a single value,
     or of the same one every time.
@@ -89,7 +89,7 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, 
     if len({*values}) == 1:
         return mean, None
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    return mean, float(stats.t.ppf((1 + level) / 2, count - 1)) * deviation / math.sqrt(count)
+    return mean, float(stats.t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
 
 
 def draws_metrics(

@@ -39,7 +39,7 @@ class Output(NamedTuple):
     """What one forward pass gives: the loss to minimise, and detached scalars to record.
 
     `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
-    NamedTuple of such, so that the parts of a batch can be joined. Of `held`, other values of the step by
+    NamedTuple of such, so that the rows of all ranks can be joined. Of `held`, other values of the step by
     name, `zoo.training.observe` computes the run's figures.
     """
 

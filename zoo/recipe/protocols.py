@@ -163,8 +163,3 @@ PROTOCOLS: dict[str, type[Config]] = {
 }
 TRAINED = ("linear_full", "semi_supervised")
 """Protocols that train by the one loop: they keep a state, can be stopped, and resume."""
-
-
-def settings_of(protocol: Protocol) -> dict[str, Any]:
-    """Return the settings that an entry of metrics.json states, without those that are off (null)."""
-    return protocol.model_dump(mode="json", exclude={"protocol", "seed"}, exclude_none=True)

@@ -91,9 +91,9 @@ def take_sample(
     encoder: Encoder,
     train_set: ImageDataset,
     test_set: ImageDataset,
-    views: ViewsConfig | None = None,
-    image_size: int | None = None,
-    size: int = 2000,
+    views: ViewsConfig | None,
+    image_size: int | None,
+    size: int,
 ) -> Sample:
     """Encode a seeded sample of at most `size` test images, and ten times as many training images.
 

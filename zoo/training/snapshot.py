@@ -13,7 +13,7 @@ from zoo.training.monitor import split_validation
 from zoo.training.run import RunFolder
 
 
-def checkpoint_of(run: RunFolder, step: int | None = None) -> Checkpoint:
+def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
     """Read the checkpoint of a step, the newest when None; TrainingError, naming others, if there is none."""
     steps = sorted(found for found in run.checkpoints() if found)
     if not steps or step not in (None, *steps):

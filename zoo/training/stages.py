@@ -81,12 +81,10 @@ def _plain(recipe: Recipe, name: str, changes: Changes) -> Recipe:
 def beginning(recipe: Recipe) -> Recipe:
     """Return the plain recipe of the objective that is trained first, or released as it is."""
     method = recipe.method
-    if not isinstance(method, m.FromCenters | m.NearestCenter):
-        return stages(recipe)[0]
-    if recipe.init is None:
+    if isinstance(method, m.FromCenters | m.NearestCenter) and recipe.init is None:
         found = f'{recipe.name}: method "{method.name}" starts from a release, and init is null'
         raise RecipeError(f"{found}; expected init: {{release: NAME}}")
-    if isinstance(method, m.FromCenters):
+    if not isinstance(method, m.NearestCenter):
         return stages(recipe)[0]
     head = "fresh" if method.centers == "means" else "centers"
     return _plain(recipe, method.name, {"init": {"head": head}})
