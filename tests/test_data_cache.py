@@ -14,7 +14,8 @@ import torch
 
 from tests.data_fixtures import list_dataset, photo
 from tests.test_data_loader import digits
-from zoo.data import DataConfig, cache, dataset, open_dataset
+from zoo.data import DataConfig, cache, open_dataset
+from zoo.data import dataset as datasets
 from zoo.data.cache import decode_all
 from zoo.data.config import ListFiles
 from zoo.data.decode import scaled_to_square
@@ -143,7 +144,7 @@ def test_other_images_sizes_and_orders_have_files_of_their_own(data, home):
 
 
 def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
-    read, seen = dataset.read_image, []
+    read, seen = datasets.read_image, []
 
     def interrupted(*given):
         seen.append(given)
@@ -151,7 +152,7 @@ def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
             raise KeyboardInterrupt
         return read(*given)
 
-    monkeypatch.setattr(dataset, "read_image", interrupted)
+    monkeypatch.setattr(datasets, "read_image", interrupted)
     with pytest.raises(KeyboardInterrupt):
         decoded(data)
     assert files(home) == []

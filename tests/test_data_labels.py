@@ -67,5 +67,5 @@ def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path: Pa
 def test_a_head_of_centers_is_refused_for_other_classes() -> None:
     start = 'init={release: "shipped:cifar_resnet20.paco_digits_lt50", head: centers}'
     data = ImageDataset(ImageStore([photo(8, 8, 0)] * 3), [0, 1, 2], ["ant", "cat", "dog"])
-    with pytest.raises(TrainingError, match=r"found centers of .*, expected those of the data, ant, cat, dog"):
+    with pytest.raises(TrainingError, match=r"found centers of .*, expected .* ant, cat, dog"):
         build_objective(recipe(start), data)
