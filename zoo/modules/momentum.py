@@ -30,7 +30,6 @@ class MomentumEncoder(nn.Module):
     def __init__(self, student: nn.Module, *, key_groups: int = 1) -> None:
         super().__init__()
         self.module = copy.deepcopy(student).requires_grad_(False)
-        self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
         self.key_groups = key_groups
         if key_groups > 1:
             convert_ghost_batchnorm(self.module, key_groups)
@@ -57,11 +56,9 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def update(self, students: Iterable[nn.Module], momentum: float) -> None:
         """Move every parameter toward the student's, given as its parts in order; see `ema_update`."""
-        if self._pairs is None:  # walking the modules takes longer than moving a ResNet-32
-            # each once, also where two parts share one
-            followed = dict.fromkeys(p for student in students for p in student.parameters())
-            self._pairs = list(self.module.parameters()), list(followed)
-        functional.ema_update(*self._pairs, momentum)
+        # each once, also where two parts share one
+        followed = dict.fromkeys(p for student in students for p in student.parameters())
+        functional.ema_update(list(self.module.parameters()), list(followed), momentum)
 
 
 class KeyQueue(nn.Module):
