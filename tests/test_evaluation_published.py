@@ -154,7 +154,7 @@ def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, 
     StopAfter(tmp_path / "cut", 1, signal.SIGTERM)
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
         zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, **settings)
-    with pytest.raises(ZooError, match="holds a run already; continue it with --resume"):
+    with pytest.raises(ZooError, match="holds a run already; use --resume"):
         zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, **settings)
     with pytest.raises(ZooError, match=r"run of another recipe.*optimizer\.lr was"):
         zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, resume=True, **{**settings, "lr": 0.2})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,12 @@ def test_the_packages_take_what_they_are_given(
     close()
     if name == "trackio":  # reads once where its folder is
         tmp_path = Path(importlib.import_module("trackio.utils").TRACKIO_DIR)
-    files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    written = b"".join(str(file).encode() + file.read_bytes() for file in files)
-    assert b"some_loss" in written
+
+    def written() -> bytes:
+        files = [file for file in tmp_path.rglob("*") if file.is_file()]
+        return b"".join(str(file).encode() + file.read_bytes() for file in files)
+
+    until = time.monotonic() + 30  # wandb's own process writes, perhaps after it has answered
+    while b"some_loss" not in written() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert b"some_loss" in written()
