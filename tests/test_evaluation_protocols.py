@@ -88,7 +88,7 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(
     check_card(copied, zoo.open(copied).config)
     print_evaluations(found)
     shown = capsys.readouterr().out
-    for text in ("few_shot n=1", "few_shot n=2, class mean", "retrieval in train", "mAP"):
+    for text in ("few_shot shots=1", "few_shot shots=2", "retrieval gallery=train", "mAP"):
         assert text in shown
 
 
@@ -98,7 +98,7 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(
         ("linear", {"a": (1, 2), "b": (1, 2)}, "a single training image, so none can validate"),
         ("linear", {"a": (3, 2)}, "found only class 0 in training, expected two or more"),
         ("few_shot", {"a": (9, 2), "b": (3, 2)}, 'class "b" has 3; expected 5 training images'),
-        ("classifier", {"a": (3, 2), "b": (3, 2)}, "found 2 classes (a, b), expected the 5 of"),
+        ("classifier", {"a": (3, 2), "b": (3, 2)}, 'found 2 classes (a, b), of which "a" is unknown'),
         ("retrieval", {"a": (3, 1), "b": (3, 1)}, "no query has another image of its class"),
         ("knn", {"a": (2, 2), "b": (2, 2), "extra": (0, 2)}, "extra"),
     ],
@@ -133,7 +133,7 @@ def test_a_labelled_batch_without_training_images_and_some_classes_is_classified
     with pytest.raises(ZooError, match='no train folder "train"'):
         zoo.evaluate(made, "knn", data, save=False)
     (tmp_path / "val" / "class 1").rename(tmp_path / "val" / "clas 1")
-    with pytest.raises(ZooError, match='of which "clas 1" is none'):
+    with pytest.raises(ZooError, match='of which "clas 1" is unknown.*Did you mean "class 1"'):
         zoo.evaluate(made, "classifier", data, save=False)
 
 

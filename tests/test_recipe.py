@@ -193,11 +193,8 @@ def test_every_key_of_every_section_has_a_text() -> None:
     assert {f"evaluation.{word}.{k}" for word, each in PROTOCOLS.items() for k in each.model_fields} <= {
         *known
     }
-    assert known["objective.paco.momentum"][1:4] == (
-        "objective.momentum",
-        "number, minimum 0, maximum 1 or section",
-        "0.999",
-    )
+    kind = "number, minimum 0, maximum 1 or section"
+    assert known["objective.paco.momentum"][1:4] == ("objective.momentum", kind, "0.999")
     assert known["evaluation.knn.k"].path == "evaluation.N.k"
     kinds = {
         "training.epochs": "integer, minimum 1",

@@ -150,9 +150,11 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
         return dataset.renamed(theirs)
     unknown = [name for name in ours if name not in {*theirs}]
     if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
-        found = f"found {len(ours)} classes ({few(ours)})" + (f', "{unknown[0]}"' if unknown else "")
-        expected = f"some of the {len(theirs)} of {release.name}'s centers ({few(theirs)}), each once"
-        raise DataError(f"data: {found}, expected {expected}")
+        found = f"found {len(ours)} classes ({few(ours)})"
+        found += f', of which "{unknown[0]}" is unknown' if unknown else ""
+        expected = f"some of the {len(theirs)} of {release.name} ({few(theirs)}), each once"
+        hint = did_you_mean(unknown[0], theirs) if unknown else ""
+        raise DataError(f"data: {found}, expected {expected}.{hint}")
     return dataset.with_classes(theirs)
 
 
