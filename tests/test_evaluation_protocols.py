@@ -133,7 +133,7 @@ def test_a_labelled_batch_without_training_images_and_some_classes_is_classified
     with pytest.raises(ZooError, match='no train folder "train"'):
         zoo.evaluate(made, "knn", data, save=False)
     (tmp_path / "val" / "class 1").rename(tmp_path / "val" / "clas 1")
-    with pytest.raises(ZooError, match='of which "clas 1" is unknown.*Did you mean "class 1"'):
+    with pytest.raises(ZooError, match=r'of which "clas 1" is unknown.*Did you mean "class 1"'):
         zoo.evaluate(made, "classifier", data, save=False)
 
 
