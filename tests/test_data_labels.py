@@ -31,7 +31,7 @@ def test_a_class_without_training_images_is_refused_by_name_where_classes_are_le
     for loss in ("cross_entropy", "balanced_softmax"):
         with pytest.raises(DataError, match=message):
             build_objective(recipe(f"objective.loss={loss}"), train)
-    with pytest.raises(DataError, match=r"no image of 1 of its 4 classes \(y\).*\"paco\""):
+    with pytest.raises(DataError, match=r'no image of y; objective "paco"'):
         build_objective(Recipe.load("cifar_resnet20.paco_digits_lt50"), train)
     build_objective(Recipe.load("cifar_resnet20.moco_v2_ft_digits_lt50"), train)  # which learns none
 
