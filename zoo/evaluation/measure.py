@@ -59,6 +59,14 @@ class ProbeData:
         """Features of the test images `[N, D]`."""
         return self.encoder.encode(self.test_images).features
 
+    @cached_property
+    def shared(self) -> int:
+        """Number of test images that are training images too; warns once where there are some."""
+        if shared := shared_images(self.train_set, self.test_images):
+            told = "test images are training images too: what is measured on them says nothing of new images"
+            warnings.warn(f"{shared} of {len(self.test_images)} {told}", ZooWarning, stacklevel=3)
+        return shared
+
 
 def measure(
     protocol: Protocol,
@@ -94,11 +102,7 @@ def measure(
     if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
     labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
-    beside = {}
-    if shared := shared_images(data.train_set, test_set):
-        beside["shared_images"] = shared
-        told = "test images are training images too: what is measured on them says nothing of new images"
-        warnings.warn(f"{shared} of {len(labels)} {told}", ZooWarning, stacklevel=2)
+    beside = {"shared_images": data.shared} if data.shared else {}
     if (classes := len({*labels.tolist()})) < len(names):
         beside["classes_measured"] = classes
     if isinstance(protocol, of.RetrievalProtocol):
