@@ -10,9 +10,11 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from zoo.errors import ZooError
 
@@ -24,49 +26,38 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is such a file. A name that no file can have, or that may not be looked at, is none.
-
-    `Path.is_file` raises for those before Python 3.14; so do `Path.is_dir` and `Path.exists`.
-    """
+    """Whether there is such a file; never raises, as `Path.is_file` does for names that no file can have."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_dir(path: str | Path) -> bool:
-    """Whether there is such a folder; see `is_file`."""
+    """Whether there is such a folder; never raises."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def exists(path: str | Path) -> bool:
-    """Whether there is such a file or folder; see `is_file`."""
+    """Whether there is such a file or folder; never raises."""
     return os.path.exists(path)  # noqa: PTH110
 
 
-def is_unused(folder: str | Path) -> bool:
-    """Whether nothing lies there: no file, and no folder but an empty one that may be looked at."""
-    try:
-        return not exists(folder) or not os.listdir(folder)  # noqa: PTH208
-    except OSError:
-        return False
-
-
-def names_in(folder: Path) -> list[str]:
-    """Return what lies in a folder, sorted, to suggest one of it; nothing where that cannot be seen."""
+def names_in(folder: str | Path) -> list[str]:
+    """Return the sorted names in a folder; none where it is missing or may not be read."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except (OSError, ValueError):
         return []
 
 
+def is_unused(folder: str | Path) -> bool:
+    """Whether there is nothing of this name, or an empty folder."""
+    return not exists(folder) or (is_dir(folder) and not names_in(folder))
+
+
 def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool = True) -> None:
     """Call `write` on a temporary name beside `path`, sync it to disk and rename it over `path`.
 
-    A reader, or a crash at any moment, sees the old file or the new one. On an error the temporary file is
-    removed and the old one is left as it was.
-
-    Args:
-        path: the file.
-        write: makes it, under the name it is given.
-        parents: make the folder if it is missing; without, that is an error.
+    A reader, or a crash at any moment, sees the old file or the new one; so does an error in `write`. The
+    folder is made if it is missing, but not without `parents`.
     """
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,8 +71,8 @@ def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool =
     sync(path.parent)
 
 
-def read_text(path: Path, most_bytes: int, errors: str = "strict") -> str:
-    """Read a file of UTF-8, with or without a byte order mark; `errors` is that of `bytes.decode`.
+def read_text(path: Path, most_bytes: int) -> str:
+    """Read a file of UTF-8, with or without a byte order mark.
 
     Raises:
         OSError: for what is no regular file, since reading a pipe or a device may never end, and for more
@@ -93,7 +84,7 @@ def read_text(path: Path, most_bytes: int, errors: str = "strict") -> str:
         raise OSError("found no regular file")
     if status.st_size > most_bytes:
         raise OSError(f"found {status.st_size:,} bytes, expected at most {most_bytes:,}")
-    return path.read_text(encoding="utf-8-sig", errors=errors)
+    return path.read_text(encoding="utf-8-sig")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -110,99 +101,86 @@ def write_text(path: Path, text: str, *, parents: bool = True) -> None:
     write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"), parents=parents)
 
 
-def check_writable(file: Path) -> None:
-    """Make sure, before what takes long, that `file` can be written afterwards; make its folder.
-
-    Raises:
-        ZooError: for a folder of that name, or a place that cannot be written.
-    """
-    if is_dir(file):
-        raise ZooError(f'out: found the folder "{file}", expected a file')
-    with writing(f'"{file}"'):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(file.parent, os.W_OK):
-        raise ZooError(f'"{file}" cannot be written: no files may be made in its folder')
-
-
 @contextmanager
 def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
-    """Turn a failed write inside the block into one clear error.
-
-    Args:
-        what: what is written, as the message begins.
-        error_type: of the error.
-
-    Raises:
-        ZooError: of that type, saying why it cannot be written.
-    """
+    """Turn a failed write of `what` inside the block into one clear error, of `error_type`."""
     try:
         yield
     except OSError as error:
         raise error_type(f"{what} cannot be written: {error.strerror or error}") from None
 
 
+def check_writable(file: Path) -> None:
+    """Make a file's folder; raise ZooError where the file could not be written after what takes long."""
+    with writing(f'"{file}"'):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if is_dir(file) or not os.access(file.parent, os.W_OK):
+            raise OSError("it is a folder" if is_dir(file) else "no files may be made in its folder")
+
+
+@contextmanager
+def turn(file: Path) -> Iterator[None]:
+    """Let one process, and one thread of it, after another into the block; `file` is the lock.
+
+    The system releases a killed process's. Raises OSError if `file`, or its folder, cannot be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file):
+        yield
+
+
 @contextmanager
 def staging(target: Path, *, inside: bool = False) -> Iterator[Path]:
     """Yield a new hidden folder beside `target`, or `inside` it, to gather its content in; then remove it.
 
-    Its process holds a lock on it, which the system releases when the process is killed: what such ones left
-    in either place is removed first.
+    Its process holds a lock on it, which the system releases when the process is killed: what such processes
+    left in either place is removed first.
     """
     place = target if inside else target.parent
     place.mkdir(parents=True, exist_ok=True)
     own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
     for left in [*target.parent.iterdir(), *(target.iterdir() if inside else ())]:
-        if own.fullmatch(left.name) and left.is_dir() and _is_abandoned(left):
-            shutil.rmtree(left, ignore_errors=True)
+        if own.fullmatch(left.name) and left.is_dir():
+            with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(left, ignore_errors=True)
     folder = place / f".{target.name}.{uuid.uuid4().hex}"
     try:
         folder.mkdir()
-        with _opened(folder) as descriptor:
-            with suppress(OSError):  # a file system without locks: then nobody takes it for abandoned
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with _locked(folder, fcntl.LOCK_SH):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_abandoned(folder: Path) -> bool:
-    try:
-        with _opened(folder) as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    with _opened(folder) as descriptor:
+        fcntl.flock(descriptor, how)
+        yield
 
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `folder`; with all that is in it, it takes its place when the block ends.
+    """Yield an empty folder, which takes the place of `folder`, with all that is in it, when the block ends.
 
-    On an error the old folder is left as it was.
-
-    Raises:
-        ZooError: if it cannot be written.
+    On an error the old folder is left as it was. Raises ZooError if it cannot be written.
     """
     folder = folder.resolve()  # of a link, the folder that it stands for
     old = folder.with_name(f".{folder.name}.old.{uuid.uuid4().hex}")  # which no sweep takes for abandoned
-    with ExitStack() as stack:
-        with writing(f'"{folder}"'):
-            new = stack.enter_context(staging(folder))
+    with writing(f'"{folder}"'), staging(folder) as new:
         yield new
-        with writing(f'"{folder}"'):
-            for file in new.rglob("*"):
-                sync(file)
-            sync(new)
-            if exists(folder):
-                folder.rename(old)
-            try:
-                new.rename(folder)
-            except OSError:
-                if exists(old):
-                    old.rename(folder)
-                raise
-            sync(folder.parent)
-            shutil.rmtree(old, ignore_errors=True)
+        for file in [*new.rglob("*"), new]:
+            sync(file)
+        if exists(folder):
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if exists(old):
+                old.rename(folder)
+            raise
+        sync(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def temporary_files(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,16 +14,15 @@ from zoo.data.any_data import Data, own_root
 from zoo.data.config import data_words
 from zoo.data.image_ids import list_images
 from zoo.data.memory import Root
-from zoo.errors import DataError, TrainingError, ZooWarning
+from zoo.errors import DataError, TrainingError
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS, is_file, write_text
 from zoo.images import ImageList
-from zoo.launch import others_waiting, restarted
+from zoo.launch import restarted
 from zoo.objectives import Objective
-from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe, templates
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.recipe.planning import plan_pretraining
@@ -104,7 +102,7 @@ def pretrain(
     with interruptible(saved), join(pick_device(settings.device).type) as ranks:
         first = ranks.rank == 0
         with ranks.in_turn():  # what one fetches or decodes, the others find
-            sets = open_sets(planned, root, images, ranks)
+            sets = open_sets(planned, root, images)
             model = build_objective(beginning(planned), sets[0])
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():
             if first and isinstance(root, str | Path):
@@ -113,36 +111,25 @@ def pretrain(
             if stages:
                 model = stages[-1].objective
             if first:
-                with others_waiting():
-                    finish(planned, model, stages, sets, run.path, out, ranks=ranks.size, images=images)
+                finish(planned, model, stages, sets, run.path, out, ranks=ranks.size, images=images)
             ranks.barrier()
     return hub.open(out)
 
 
-def open_sets(
-    recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None = None, ranks: Ranks = ALONE
-) -> Sets:
-    """Open the training and test images of a recipe; None for these where there are none and none are needed.
+def open_sets(recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None = None) -> Sets:
+    """Open the training images of a recipe, and the test images where it measures anything.
 
     Raises:
         DataError: see `open_dataset`; for data without classes where the recipe measures by them.
     """
-    images = images or {}
-    config = recipe.data
-    unlabelled = learns_without_labels(recipe)
-    train_set = open_dataset(config, "train", data, images.get("train"), unlabelled=unlabelled)
-    classes = train_set.num_classes
-    if recipe.evaluation and classes < 2:
-        found = "1 class" if classes else "no classes"
-        raise DataError(f"evaluation: the training images have {found}, expected --set 'evaluation=[]'")
-    try:
-        return train_set, open_dataset(config, "test", data, images.get("test"))
-    except DataError as error:
-        if recipe.evaluation:
-            raise
-        if ranks.rank == 0 and classes:  # who has images alone expects no test images of them
-            warnings.warn(f"the release gets no map of test features: {error}", ZooWarning, stacklevel=2)
+    images, unlabelled = images or {}, learns_without_labels(recipe)
+    train_set = open_dataset(recipe.data, "train", data, images.get("train"), unlabelled=unlabelled)
+    if not recipe.evaluation:
         return train_set, None
+    if train_set.num_classes < 2:
+        found = "1 class" if train_set.num_classes else "no classes"
+        raise DataError(f"evaluation: the training images have {found}, expected --set 'evaluation=[]'")
+    return train_set, open_dataset(recipe.data, "test", data, images.get("test"))
 
 
 def plan_finetuning(

@@ -44,7 +44,6 @@ class Ranks:
         device: str = "cpu",
         timeout: timedelta | None = None,
     ) -> None:
-        """Describe the place; `zoo.training.distributed.join` makes those of several ranks."""
         self.rank, self.size = rank, size
         self.generator: torch.Generator | None = None
         self.counts: tuple[int, ...] = (0,) * size
@@ -146,21 +145,17 @@ class Ranks:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Let rank 0 go first, then the first rank of each other node, then the rest.
-
-        For what is fetched or decoded once and then lies in a folder.
-        """
-        turn = 0 if self.rank == 0 else 1 if self._local_rank == 0 else 2
-        for _ in range(turn):
+        """Let the first rank of each node go before its others, which find what it fetched or decoded."""
+        waits = self._local_rank > 0
+        if waits:
             self.barrier()
         try:
             yield
         finally:
-            for _ in range(turn, 2):
+            if not waits:
                 self.barrier()
 
     def _gathered(self, rows: Tensor) -> Tensor:
-        """Return all ranks' rows, of which each has as many."""
         out = rows.new_empty(self.size * len(rows), *rows.shape[1:])
         _all_gather(out, rows.contiguous())
         return out

@@ -21,7 +21,7 @@ from rich.progress import Progress
 from zoo.config import plain_kind
 from zoo.errors import DataError
 from zoo.images import EIGHT_BIT, to_rgb
-from zoo.launch import neighbours
+from zoo.launch import processes_per_node
 
 LOG = logging.getLogger("zoo.data")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
@@ -103,7 +103,7 @@ def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
 
 def own_cores() -> int:
     """Return this process's share of the cores of its node, at least 1."""
-    share = (os.cpu_count() or 1) // neighbours()
+    share = (os.cpu_count() or 1) // processes_per_node()
     if hasattr(os, "sched_getaffinity"):  # a launcher that binds each rank to some has divided them already
         share = min(share, len(os.sched_getaffinity(0)))
     return max(1, share)

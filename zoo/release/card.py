@@ -16,8 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from zoo import backbones, catalog
 from zoo.config import is_number
 from zoo.errors import ReleaseError
-from zoo.files import is_dir, is_file, write_text
-from zoo.locks import turn
+from zoo.files import is_dir, is_file, turn, write_text
 from zoo.release import configs, format, provenance
 from zoo.release.evaluations import in_order, metric_title, split_words, stated_settings
 from zoo.release.schema import LIBRARY

@@ -14,7 +14,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from zoo import locks
 from zoo.catalog import recipe_text
 from zoo.config import leaves
 from zoo.data import ImageDataset
@@ -84,7 +83,7 @@ class RunFolder:
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             try:
-                locks.acquire(self._lock, timeout=LOCK_SECONDS)
+                self._lock.acquire(timeout=LOCK_SECONDS)
             except Timeout:
                 by = self._holder.read_text() if self._holder.exists() else "another process"
                 raise InUse(f'run folder "{self.path}" is in use by {by}; choose another --out') from None
