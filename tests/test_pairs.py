@@ -1,0 +1,102 @@
+"""Every pair of a recipe's features either is refused, by a key, or trains two steps to a finite loss.
+
+`golden/pairs.json` lists the refused ones: a pair that begins or ceases to be refused shows there.
+`python -m tests.test_pairs` writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.test_step import CPU
+from tests.test_training import recipe
+from zoo.data import open_dataset
+from zoo.errors import ZooError
+from zoo.training import build_objective
+from zoo.training.build import open_loader, require_batches
+from zoo.training.monitor import Monitor, split_validation
+from zoo.training.stages import beginning
+from zoo.training.step import Stepper
+
+REFUSED = Path(__file__).parent / "golden" / "pairs.json"
+EARLY = "{validation_fraction: 0.2, metric: accuracy, every: 1, patience: 2}"
+FEATURES = {
+    "balanced_softmax": "objective.loss=balanced_softmax",
+    "bf16": "training.precision=bf16",
+    "class_balanced": "training.sampling=class_balanced",
+    "clip": "training.clip_grad=0.1",
+    "cosine_momentum": "objective.momentum={kind: cosine, start: 0.9, end: 1.0}",
+    "crt": "method=crt",
+    "distill": "objective.distill={teachers: [cifar_resnet20.paco_digits_lt50], weight: 0.9, tau: 4.0}",
+    "early_stopping": f"training.early_stopping={EARLY}",
+    "ema": "training.ema={decay: 0.8}",
+    "feature_transform": "objective.feature_transform={start_epoch: 0}",
+    "freeze_encoder": "objective.freeze_encoder=true",
+    "head_centers": "init={release: cifar_resnet20.paco_digits_lt50, head: centers}",
+    "init": "init={release: cifar_resnet20.paco_digits_lt50, freeze: [conv1.*]}",
+    "knn": "training.knn_every=1",
+    "layer_decay": "optimizer.layer_decay=0.7",
+    "ldam_drw": "method=ldam_drw",
+    "learned_tau": "objective.tau={kind: learned, start: 0.1, min: 0.05, max: 1.0}",
+    "logit_adjustment": "method=logit_adjustment",
+    "mix": "objective.mix={mixup: 0.8, cutmix: 1.0}",
+    "no_norm_decay": "optimizer.decay_norm_and_bias=false",
+    "partial_labels": "data.partial_labels={kind: uniform, rate: 0.3}",
+    "smoothing": "objective.label_smoothing=0.1",
+    "stream": "views.backend=stream",
+    "subset": "data.subset={fraction: 0.5}",
+}
+KINDS = {
+    "classify": "objective.loss=cross_entropy",
+    "moco": "training.log_every=1",
+    "paco": "training.log_every=1",
+}
+
+
+def outcome(kind: str, *pair: str) -> str:
+    """Return "" after two steps of a recipe with these features, or why it is refused."""
+    try:
+        asked = recipe(kind, KINDS[kind], "training.batch_size=32", *(FEATURES[name] for name in pair))
+        first = beginning(asked)
+        data = open_dataset(first.data, "train", None)
+        training, validation = split_validation(data, first)
+        objective = build_objective(first, data).train()
+        require_batches(objective, len(training), first)
+        loader = open_loader(training, first, CPU)
+        stepper = Stepper(objective, first, loader.steps_per_epoch, CPU)
+        if first.training.early_stopping or first.training.knn_every:
+            Monitor(training, validation, first, stepper)
+    except ZooError as error:
+        return str(error)
+    for step, batch in enumerate(loader.stream(0, 2)):
+        assert torch.isfinite(stepper(step, batch).loss), (kind, pair)
+    assert all(bool(p.isfinite().all()) for p in stepper.parameters), (kind, pair)
+    return ""
+
+
+def outcomes(kind: str) -> dict[str, str]:
+    """Return why features, and pairs of those that are not refused alone, are refused."""
+    alone = {name: outcome(kind, name) for name in FEATURES}
+    pairs = combinations([name for name, why in alone.items() if not why], 2)
+    found = alone | {" + ".join(pair): outcome(kind, *pair) for pair in pairs}
+    return {name: why for name, why in found.items() if why}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pair_of_features_is_refused_by_a_key_or_trains(kind: str) -> None:
+    refused = outcomes(kind)
+    for name, why in refused.items():
+        keys = {FEATURES[each].partition("=")[0] for each in name.split(" + ")}
+        words = {part for key in keys for part in key.split(".")}
+        assert any(word in why for word in words), (name, why)
+    assert sorted(refused) == json.loads(REFUSED.read_text())[kind]
+
+
+if __name__ == "__main__":
+    found = {kind: sorted(outcomes(kind)) for kind in KINDS}
+    REFUSED.write_text(json.dumps(found, indent=1) + "\n")
