@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from zoo.config import Config, is_number, parse
 from zoo.data.config import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
-from zoo.files import is_dir, is_file, names_in, read_text
+from zoo.files import is_dir, is_file, read_text
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
@@ -24,15 +24,10 @@ from zoo.release.evaluations import split_words
 from zoo.release.provenance import START, TEACHERS, began_with
 
 RESULTS = "results.json"
-KEPT = "results"
-"""A folder of this name keeps the records of runs whose weights lie elsewhere."""
-
 _LARGEST = 1 << 26  # bytes of a file of records
 _DECIDE = {f"training.{key}" for key in ("precision", "release_dtype")}
 _SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
 """Keys in which runs of one experiment may differ: the seed, and how it is computed where no figure moves."""
-
-_NEEDED = ("epochs", "seconds", "hardware", "precision", "seed", "date", "versions")
 
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -44,12 +39,6 @@ class Evaluated(Config):
     settings: dict[str, Any]
     test_sha256: _Sha256 | None
     metrics: dict[str, float]
-
-    @property
-    def measure(self) -> str:
-        """The protocol, and what makes its figures others than those of the same protocol elsewhere."""
-        weighted = self.protocol == "linear" and self.settings.get("balanced") is True
-        return f"{self.protocol}, balanced" if weighted else self.protocol
 
     @property
     def kind(self) -> str:
@@ -105,8 +94,8 @@ class RunRecord(Config):
         return json.dumps([self.name, self.train_sha256, decides], sort_keys=True)
 
     @property
-    def changed(self) -> dict[str, tuple[Any, Any]] | None:
-        """In what the recipe differs from the shipped one of its name, as (shipped, here), seed aside.
+    def changed(self) -> dict[str, Any] | None:
+        """Keys in which the recipe differs from the shipped one of its name, seed aside, with their values.
 
         None where no recipe of that name is shipped.
         """
@@ -114,7 +103,7 @@ class RunRecord(Config):
             return None
         shipped = shipped_leaves(self.name)
         return {
-            key: (shipped.get(key), value)
+            key: value
             for key, value in self.recipe.items()
             if shipped.get(key, ...) != value and not f"{key}.".startswith(_SAME) and key != START
         }
@@ -136,44 +125,37 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
     """
     runs: dict[tuple[str, str, str], RunRecord] = {}
     for name in map(hub.named, names):
-        folder = Path(name).absolute()
         if is_file(name):
             found = read_results(Path(name))
-        elif not is_dir(name) or format.holds_release(folder):
-            found = [from_release(hub.open(folder if is_dir(name) else name))]
-        elif not (found := list(_below(Path(name)))):
-            there = ", ".join(names_in(folder)[:4]) or "nothing"
-            raise ZooError(
-                f'"{name}": found {there}, expected releases in it, at any depth, or a folder "{KEPT}" with '
-                "files of results"
-            )
+        elif not is_dir(name) or format.holds_release(Path(name)):
+            found = [from_release(hub.open(Path(name).absolute() if is_dir(name) else name))]
+        elif not (found := _below(Path(name))):
+            raise ZooError(f'"{name}": found no release in it, expected one at any depth')
         for run in found:
-            same = (run.weights_sha256, run.recipe_sha256, run.date)
-            known = runs.setdefault(same, run)
+            known = runs.setdefault((run.weights_sha256, run.recipe_sha256, run.date), run)
             if len(run.evaluations) > len(known.evaluations):
-                runs[same] = run
+                runs[run.weights_sha256, run.recipe_sha256, run.date] = run
     return list(runs.values())
 
 
-def _below(folder: Path) -> Iterator[RunRecord]:
-    for path in (folder / name for name in names_in(folder) if not name.startswith(".")):
-        if folder.name == KEPT and path.suffix == ".json":
-            yield from read_results(path)
-        elif format.holds_release(path):
+def _below(folder: Path) -> list[RunRecord]:
+    """Return all that lies in a folder, but for hidden ones: a release that is being written is one."""
+    found = list[RunRecord]()
+    for path in sorted(folder.rglob("*.json")):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        if path.parent.name == "results":
+            found += read_results(path)
+        elif path.name == format.CONFIG and format.holds_release(path.parent):
             try:
-                yield from_release(Release.at(path))
+                found.append(from_release(Release.at(path.parent)))
             except ReleaseError as error:
-                warnings.warn(f"not counted: {error}", ZooWarning, stacklevel=2)
-        elif is_dir(path) and not path.is_symlink():
-            yield from _below(path)
+                warnings.warn(f"not counted: {error}", ZooWarning, stacklevel=3)
+    return found
 
 
 def read_results(file: Path) -> list[RunRecord]:
-    """Read a file of results.
-
-    Raises:
-        ZooError: naming what is wrong with it.
-    """
+    """Read a file of results; raise `ZooError` naming what is wrong with it."""
     try:
         data = json.loads(read_text(file, _LARGEST))
     except (OSError, ValueError, RecursionError) as error:
@@ -189,34 +171,20 @@ def as_json(records: Sequence[RunRecord]) -> str:
 
 
 def from_release(release: Release) -> RunRecord:
-    """Return the record of a release.
-
-    Args:
-        release: of a training of this project.
-
-    Raises:
-        ReleaseError: for one whose training is not recorded, e.g. a converted one.
-    """
+    """Return the record of a release; raise `ReleaseError` where no training is recorded, as of a converted one."""
     training, config, plain = release.metrics["training"], release.config["zoo"], release.recipe
-    absent = [key for key in _NEEDED if training.get(key) is None]
-    if absent:
-        raise ReleaseError(
-            f"{release.path}: {format.METRICS} has no training.{absent[0]}, expected the record of a training"
-        )
+    if training.get("epochs") is None:
+        raise ReleaseError(f"{release.path}: {format.METRICS} has no training.epochs, expected a training")
     data = config["dataset"]
     words, tail, labelled = data_words(data), data.get("long_tail") or {}, data.get("num_classes") != 0
     own = [e for e in release.metrics["evaluations"] if (e["data"], e["split"]) == (words, "test")]
-    noted = []
-    if began := began_with(plain):
-        noted.append(f"its training {began}, whose epochs and time are not counted here")
-    if changes := training.get("changed_on_resume"):
-        noted.append(f"changed while it ran: {changes}")
-    if bad := training.get("unreadable_images"):
-        noted.append(f"{bad} unreadable images")
+    began, changes = began_with(plain), training.get("changed_on_resume")
+    noted = [f"its training {began}, whose epochs and time are not counted here"] if began else []
+    noted += [f"changed while it ran: {changes}"] if changes else []
     noted += dict.fromkeys(f"{e['protocol']}: {split_words(e)}" for e in own if split_words(e) != e["split"])
+    stopping = training.get("early_stopping")
     entry = {
         "name": release.name,
-        "seed": training["seed"],
         "recipe": _leaves_of(plain, training),
         "method": method_title(release.name, plain),
         "architecture": release.config["architecture"],
@@ -226,7 +194,7 @@ def from_release(release: Release) -> RunRecord:
         **{key: data["class_counts"][key] if labelled else 0 for key in ("largest", "smallest")},
         "profile": tail.get("profile"),
         "imbalance": tail.get("imbalance"),
-        "counted": _counted(training),
+        "counted": f"early stopping chose the epoch by {stopping['metric']}" if stopping else "last epoch",
         "evaluations": [
             {
                 "protocol": each["protocol"],
@@ -236,10 +204,10 @@ def from_release(release: Release) -> RunRecord:
             }
             for each in own
         ],
-        **{key: training[key] for key in _NEEDED if key != "seed"},
+        **{key: training.get(key) for key in ("epochs", "seconds", "hardware", "precision", "seed")},
+        **{key: training.get(key) for key in ("date", "versions")},
         "noted": noted,
-        "recipe_sha256": config["recipe_sha256"],
-        "weights_sha256": config["weights_sha256"],
+        **{key: config[key] for key in ("recipe_sha256", "weights_sha256")},
     }
     return parse(RunRecord, entry, str(release.path), ReleaseError)
 
@@ -252,8 +220,7 @@ def _leaves_of(plain: Mapping[str, Any], training: Mapping[str, Any]) -> dict[st
         found[START] = sha256
     if teachers is not None and not all(str(each).startswith("shipped:") for each in found[TEACHERS]):
         found[TEACHERS] = teachers
-    snapshot = format.snapshot_of(training)
-    return found if snapshot is None else {**found, "snapshot": snapshot}
+    return found
 
 
 def flat(plain: Any, path: str = "") -> dict[str, Any]:
@@ -319,13 +286,3 @@ def method_title(name: str, recipe: Mapping[str, Any]) -> str:
         title += "" if loss in (None, "info_nce") else f", {str(loss).replace('_', ' ')} loss"
     title += " + teachers" if objective.get("distill") else ""
     return title + (" + FT" if objective.get("feature_transform") else "")
-
-
-def _counted(training: Mapping[str, Any]) -> str:
-    stopping, reached = training.get("early_stopping"), format.snapshot_of(training)
-    if reached is not None:
-        return f"a snapshot after {reached}"
-    if not isinstance(stopping, Mapping):
-        return "last epoch"
-    metric, images = str(stopping.get("metric")).replace("_", " "), stopping.get("validation_images")
-    return f"early stopping chose the epoch by the {metric} of {images} images held out of the training set"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,7 +41,6 @@ LEGEND = (
 )
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys that may be changed without hiding the published figure; a note names the change."""
-
 _OWN_COLUMN = ("training.epochs", "training.seed", "objective.feature_transform")
 _LONGEST = 30  # characters of a value
 
@@ -74,23 +75,18 @@ class Row:
         runs: one per seed.
         evaluated: the evaluation that `figures` are of; None where the runs share none.
         figures: of each run, by metric.
-        notes: what a reader has to know of these runs.
+        trainings: how many there are, also of one seed.
     """
 
     runs: tuple[RunRecord, ...]
     evaluated: Evaluated | None
     figures: dict[str, list[float]]
-    notes: tuple[str, ...]
+    trainings: int
 
     @property
     def first(self) -> RunRecord:
         """A run, for what all of them have in common."""
         return self.runs[0]
-
-    @property
-    def accuracy(self) -> float:
-        """The mean accuracy, -1 where there is none."""
-        return statistics.fmean(self.figures.get("accuracy", [-1.0]))
 
     @classmethod
     def of(cls, records: Sequence[RunRecord]) -> Row:
@@ -98,10 +94,8 @@ class Row:
 
         Of several trainings with one seed the earliest counts, since they are not independent samples.
         """
-        by_seed: dict[int, RunRecord] = {}
-        for run in sorted(records, key=lambda run: (run.seed, run.date, run.weights_sha256)):
-            by_seed.setdefault(run.seed, run)
-        runs = tuple(by_seed.values())
+        latest_first = sorted(records, key=lambda run: (run.date, run.weights_sha256), reverse=True)
+        runs = tuple(sorted({run.seed: run for run in latest_first}.values(), key=lambda run: run.seed))
         common = [each for each in runs[0].evaluations if all(run.evaluated(each.kind) for run in runs)]
         chosen = min(
             (each for each in common if "accuracy" in each.metrics),
@@ -110,29 +104,18 @@ class Row:
             default=None,
         )
         kind = "" if chosen is None else chosen.kind
-        metrics = [each.metrics for run in runs if (each := run.evaluated(kind)) is not None]
-        figures = {
-            name: [each[name] for each in metrics]
-            for name in METRICS
-            if metrics and all(name in each for each in metrics)
-        }
-        return cls(runs, chosen, figures, tuple(_notes(runs, chosen, len(records))))
+        metrics = pd.DataFrame([each.metrics for run in runs if (each := run.evaluated(kind))])
+        figures = {name: list(metrics[name]) for name in METRICS if name in metrics.dropna(axis=1)}
+        return cls(runs, chosen, figures, len(records))
 
-
-def _notes(runs: Sequence[RunRecord], chosen: Evaluated | None, trained: int) -> Iterator[str]:
-    if chosen is None:
-        yield "no evaluation on its own data that every seed has"
-    if trained > len(runs):
-        yield f"{trained} trainings of {len(runs)} seeds; of each seed the earliest counts"
-    if len(machines := dict.fromkeys(run.hardware for run in runs)) > 1:
-        yield f"seeds trained on different hardware: {'; '.join(machines)}"
-    yield from sorted({run.counted for run in runs} - {"last epoch"})
-    noted: dict[str, list[str]] = {}
-    for run in runs:
-        for note in run.noted:
-            noted.setdefault(note, []).append(str(run.seed))
-    for note, seeds in noted.items():
-        yield note if len(seeds) == len(runs) else f"seed {', '.join(seeds)}: {note}"
+    def notes(self) -> Iterator[str]:
+        """Yield what a reader has to know of these runs."""
+        if self.evaluated is None:
+            yield "no evaluation on its own data that every seed has"
+        if self.trainings > len(self.runs):
+            yield f"{self.trainings} trainings of {len(self.runs)} seeds; of each seed the earliest counts"
+        yield from sorted({run.counted for run in self.runs} - {"last epoch"})
+        yield from dict.fromkeys(note for run in self.runs for note in run.noted)
 
 
 def in_rows(records: Sequence[RunRecord]) -> list[Row]:
@@ -140,31 +123,28 @@ def in_rows(records: Sequence[RunRecord]) -> list[Row]:
 
     Data sets: the larger first (by the images before a long tail was cut); of one data set exponential long
     tails, then steps, then the rest, the most imbalanced first. Within one: by accuracy. Images that go by
-    several names, because they were read in different ways, are shown by the shortest.
+    several names, because they were read in different ways, are shown by the shortest; other images of the
+    same name by their hash.
     """
     names: dict[str, str] = {}
     for run in sorted(records, key=lambda run: (len(run.data), run.data)):
         names.setdefault(run.train_sha256, run.data)
-    groups: dict[str, list[RunRecord]] = {}
+    sizes: Counter[str] = Counter()
+    groups: defaultdict[str, list[RunRecord]] = defaultdict(list)
     for run in records:
-        groups.setdefault(run.group, []).append(run.model_copy(update={"data": names[run.train_sha256]}))
-    sizes: dict[str, int] = {}
-    for run in records:
-        sizes[_base(run)] = max(sizes.get(_base(run), 0), run.classes * run.largest)
+        base, data = run.data.partition(", ")[0], names[run.train_sha256]
+        sizes[base] = max(sizes[base], run.classes * run.largest)
+        data += f", images {run.train_sha256[:8]}" if [*names.values()].count(data) > 1 else ""
+        groups[run.group].append(run.model_copy(update={"data": data}))
 
-    def key(row: Row) -> tuple[Any, ...]:
+    def place(row: Row) -> tuple[Any, ...]:
         run = row.first
-        profile = ("exponential", "step", None).index(run.profile)
+        base, profile = run.data.partition(", ")[0], ("exponential", "step", None).index(run.profile)
         imbalance = run.imbalance or run.largest / max(run.smallest, 1)
-        data = (-sizes[_base(run)], _base(run), profile, -imbalance, run.data, run.train_sha256)
-        return *data, -row.accuracy, run.name, run.group
+        accuracy = statistics.fmean(row.figures.get("accuracy", [-1.0]))
+        return -sizes[base], base, profile, -imbalance, run.data, -accuracy, run.name, run.group
 
-    return sorted(map(Row.of, groups.values()), key=key)
-
-
-def _base(run: RunRecord) -> str:
-    """Return the name of the data set without what was selected of it."""
-    return run.data.partition(", ")[0]
+    return sorted(map(Row.of, groups.values()), key=place)
 
 
 @dataclass(frozen=True)
@@ -172,34 +152,33 @@ class Results:
     """Finished trainings as a table.
 
     Attributes:
-        rows: of the runs that differ in the seed alone.
         records: every finished run once.
         published: figures by recipe.
     """
 
-    rows: Sequence[Row]
     records: Sequence[RunRecord]
     published: Mapping[str, Published]
 
-    @classmethod
-    def of(cls, records: Sequence[RunRecord], published: Mapping[str, Published]) -> Results:
-        """Make a table of records."""
-        return cls(in_rows(records), records, published)
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The runs, those that differ in the seed alone together; see `in_rows`."""
+        return in_rows(self.records)
 
+    @cached_property
     def frame(self) -> pd.DataFrame:
-        """Return the table, one line of cells (text) per row."""
+        """The table, one line of cells (text) per row."""
         return pd.DataFrame(map(self._cells, self.rows))
 
     def _cells(self, row: Row) -> dict[str, str]:
-        run, published = row.first, self.published_figure(row)
-        ambiguous = len({r.first.train_sha256 for r in self.rows if r.first.data == run.data}) > 1
+        run, published, measured = row.first, self.published_figure(row), row.evaluated
+        weighted = measured and measured.protocol == "linear" and measured.settings.get("balanced") is True
         time = duration(statistics.median(each.seconds for each in row.runs))
         return {
             "method": run.method,
             "recipe": ", ".join([run.name, *self._distinguishing(row)]),
-            "data": run.data + (f" (images {run.train_sha256[:8]})" if ambiguous else ""),
+            "data": run.data,
             "epochs": str(run.epochs),
-            "measured by": "-" if row.evaluated is None else row.evaluated.measure,
+            "measured by": measured.protocol + (", balanced" if weighted else "") if measured else "-",
             **{metric: mean_text(row.figures.get(metric, []), "z.1f") for metric in METRICS},
             "seeds": f"n = {len(row.runs)}",
             "time to train": f"{time}, {run.hardware}, {run.precision}",
@@ -224,14 +203,13 @@ class Results:
         found, changed = self.published.get(row.first.name), row.first.changed
         if found is None or changed is None or row.evaluated is None:
             return None
-        kind = "linear" if row.evaluated.protocol == "linear_full" else row.evaluated.protocol
-        return found if kind == found.protocol and all(map(_SAME_RESULT.fullmatch, changed)) else None
+        same = row.evaluated.protocol.removesuffix("_full") == found.protocol
+        return found if same and all(map(_SAME_RESULT.fullmatch, changed)) else None
 
     def markdown(self) -> str:
         """Return the table in Markdown: a part for each data set, a legend, and notes."""
-        frame = self.frame()
         parts = []
-        for data, part in frame.groupby("data", sort=False):
+        for data, part in self.frame.groupby("data", sort=False):
             recipe = part["recipe"].str.replace(r"^([^,]*)", r"`\1`", regex=True)
             shown = part.drop(columns="data").assign(recipe=recipe)
             if (shown[["medium", "few"]] == "-").all(axis=None):  # balanced data: "many" repeats the accuracy
@@ -240,37 +218,31 @@ class Results:
                 shown = shown.drop(columns="published")
             numbers = {*METRICS, "epochs", "published"}
             words = [place for place, name in enumerate(shown.columns) if name not in numbers]
-            parts += [
-                f"**{escaped(data)}**",
-                markdown_table(list(shown), shown.to_numpy().tolist(), left=words),
-            ]
+            table = markdown_table(list(shown), shown.to_numpy().tolist(), left=words)
+            parts += [f"**{escaped(data)}**", table]
         parts.append(LEGEND)
         if notes := self.notes():
             parts.append("\n".join(f"- {escaped(note)}" for note in notes))
         return "\n\n".join(parts) + "\n"
 
     def notes(self) -> list[str]:
-        """Return what has to be known of each row: its published figure, changed keys, and its own notes."""
-        by_text: dict[str, list[str]] = {}  # rows with the same notes share one
-        for row, recipe in zip(self.rows, self.frame()["recipe"], strict=True):
-            notes = list(row.notes)
+        """Return what has to be known of each row: its published figure, its own notes, and changed keys."""
+        by_text: defaultdict[str, list[str]] = defaultdict(list)  # rows with the same notes share one
+        for row, recipe in zip(self.rows, self.frame["recipe"], strict=True):
+            notes = [*row.notes()]
             if published := self.published_figure(row):
                 notes.insert(0, f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}")
             if changed := row.first.changed:
-                values = ", ".join(f"{key} {_short(now)}" for key, (_, now) in changed.items())
+                values = ", ".join(f"{key} {_short(now)}" for key, now in changed.items())
                 notes.append(f"changed from the recipe: {values}")
             for note in notes:
-                by_text.setdefault(note, []).append(f"`{recipe}`")
+                by_text[note].append(f"`{recipe}`")
         return [f"{', '.join(dict.fromkeys(recipes))}: {note}." for note, recipes in by_text.items()]
 
     def write(self, out: Path) -> None:
-        """Write `results.md`, `results.json` and `results.png`.
-
-        Raises:
-            ZooError: if they cannot be written.
-        """
-        names = self.frame()[["method", "recipe", "data"]].agg(", ".join, axis=1)
-        runs = [
+        """Write `results.md`, `results.json` and `results.png`; raise `ZooError` if that fails."""
+        names = self.frame[["method", "recipe", "data"]].agg(", ".join, axis=1)
+        numbers = [
             {"point": name, "seed": run.seed} | {key: values[i] for key, values in row.figures.items()}
             for name, row in zip(names, self.rows, strict=True)
             for i, run in enumerate(row.runs)
@@ -278,7 +250,7 @@ class Results:
         with writing(f'results in "{out}"'):
             out.mkdir(parents=True, exist_ok=True)
             if any(row.figures for row in self.rows):
-                draw_numbers(pd.DataFrame(runs).set_index(["point", "seed"]), out / "results.png")
+                draw_numbers(pd.DataFrame(numbers).set_index(["point", "seed"]), out / "results.png")
             write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
             write_text(out / RESULTS, as_json(self.records))
 
@@ -304,12 +276,9 @@ def table(
         ZooError: for a name that is none of these, a folder without any run, a README without its marks, or
             if something cannot be written.
     """
-    given = listed(names)
-    records = find(given) if given else []
-    if not records:
-        what = "no finished run" if given else "no name"
-        raise ZooError(f"table: found {what}, expected folders, releases or results.json, e.g. runs")
-    made = Results.of(records, published_figures())
+    if not (records := find(listed(names))):
+        raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
+    made = Results(records, published_figures())
     if out is not None:
         made.write(Path(out))
     if readme is not None:
