@@ -6,19 +6,20 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from zoo import hub, locks
+from zoo import hub
 from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RESULTS, RunRecord, as_json
-from zoo.experiments.runs import Run, different, require_unused, train_all
-from zoo.experiments.statistics import differences, draw_numbers, means
+from zoo.experiments.statistics import differences, means
+from zoo.experiments.sweep import Run, every_seed, train_all, write_comparison
 from zoo.files import RUNS, write_text, writing
-from zoo.pretraining import open_sets, plan_finetuning, pretrain
+from zoo.pretraining import plan_finetuning
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
@@ -41,15 +42,14 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 """Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
 
-_PLAIN = {
-    "objective.loss": "cross_entropy",
-    "objective.head": "linear",
-    "training.sampling": "instance",
-    "method": "null",
-}
+_PLAIN = [
+    "objective.loss=cross_entropy",
+    "objective.head=linear",
+    "training.sampling=instance",
+    "method=null",
+]
 _DECIDED = ("method", "evaluation", "training.seed", "init.head")  # which a comparison sets itself
 _COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
-_RANKED_BY = "balanced_accuracy"
 
 
 @dataclass(frozen=True)
@@ -111,53 +111,41 @@ def compare(
     for change in changes:
         if change.partition("=")[0].strip().startswith(_DECIDED):
             raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
-    common = [*(f"{key}={value}" for key, value in _PLAIN.items()), *changes]
-    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=common)
-    chosen = _chosen(methods)
-    require_unused(out, resume=resume)
-    with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
-        open_sets(base, root)
+    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*_PLAIN, *changes])
     made, left_out = dict[str, Recipe](), dict[str, str]()
-    for name, method in chosen.items():
-        settings = [f"method={json.dumps(method)}", "evaluation=[{protocol: classifier}]"]
+    for name, method in _chosen(methods).items():
         try:
-            made[name] = Recipe.load(base, settings)
+            made[name] = Recipe.load(
+                base, [f"method={json.dumps(method)}", "evaluation=[{protocol: classifier}]"]
+            )
         except RecipeError as error:
             left_out[name] = str(error)
     if not made:
         raise ZooError(f"compare: no method fits: {next(iter(left_out.values()))}")
-    runs = [
-        Run(name, seed, Recipe.load(each, [f"training.seed={seed}"]), out / name / f"seed_{seed}")
-        for seed in different(seeds)
-        for name, each in made.items()
-    ]
-
-    def train(run: Run) -> Release:
-        _take_first_stage(run, runs)
-        return pretrain(run.recipe, out=run.folder, data=root, resume=True)
-
-    trained = train_all(runs, train)
+    runs = every_seed(made, seeds, out, dict.fromkeys(made, root))
+    trained = train_all(runs, out, resume=resume, begin=partial(_take_first_stage, runs=runs))
     if trained is None:
         return None
     records, failed = trained
     numbers = pd.DataFrame(
-        {"point": run.point, "seed": run.seed, **_metrics(record)} for run, record in records.items()
+        {"point": run.point, "seed": run.seed, **record.evaluations[0].metrics}
+        for run, record in records.items()
     ).set_index(["point", "seed"])
-    order = numbers[_RANKED_BY].groupby(level="point", sort=False).mean().sort_values(ascending=False).index
+    numbers = numbers[[name for name in _COLUMNS if name in numbers]]
+    balanced = numbers["balanced_accuracy"].groupby(level="point", sort=False).mean()
+    order = balanced.sort_values(ascending=False).index
     frame = means(numbers, "z.1f").rename(columns=_COLUMNS)
-    frame["to the best [95 % interval]"] = differences(numbers, order[0])[_RANKED_BY]
+    frame["to the best [95 % interval]"] = differences(numbers, order[0])["balanced_accuracy"]
     frame = frame.loc[order].rename_axis("method").reset_index()
-    ended = "last epoch" if base.training.early_stopping is None else "epoch chosen by validation"
     parts = [
         f"{start} on {next(iter(records.values())).data}: {base.backbone.arch}, "
-        f"{base.training.epochs} epochs, {ended}, test split",
+        f"{base.training.epochs} epochs, test split",
         markdown_table(list(frame.columns), frame.to_numpy().tolist()),
         "Percent, mean ± standard deviation over seeds; differences are paired by seed.",
         *(f"Left out: {name}: {why}" for name, why in (left_out | failed).items()),
     ]
-    with writing(f'comparison "{out}"'):
-        draw_numbers(numbers, out / "comparison.png")
-        write_text(out / "comparison.md", "\n\n".join(parts) + "\n")
+    write_comparison(out / "comparison.md", numbers, parts)
+    with writing(f'"{out / RESULTS}"'):
         write_text(out / RESULTS, as_json(list(records.values())))
     return Comparison(frame, list(records.values()), left_out | failed, out)
 
@@ -175,18 +163,12 @@ def _take_first_stage(run: Run, runs: Sequence[Run]) -> None:
             return
 
 
-def _metrics(record: RunRecord) -> dict[str, float]:
-    (metrics,) = [each.metrics for each in record.evaluations if each.protocol == "classifier"]
-    return {name: metrics[name] for name in _COLUMNS if name in metrics}
-
-
-def _chosen(methods: Iterable[str | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
+def _chosen(methods: Iterable[str | Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
     """Return the methods by the names of their rows."""
-    chosen: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, Mapping[str, Any]] = {}
     for method in METHODS if methods is None else methods:
         if isinstance(method, Mapping):
-            settings = [f"{key}_{value}" for key, value in method.items() if key != "name"]
-            chosen["-".join([str(method.get("name", "")), *settings])] = dict(method)
+            chosen["-".join(str(value) for value in method.values())] = method
         elif method in METHODS:
             chosen[method] = METHODS[method]
         else:

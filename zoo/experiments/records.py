@@ -41,6 +41,12 @@ class Evaluated(Config):
     metrics: dict[str, float]
 
     @property
+    def measure(self) -> str:
+        """The protocol, and what makes its figures others than those of the same protocol elsewhere."""
+        weighted = self.protocol == "linear" and self.settings.get("balanced") is True
+        return f"{self.protocol}, balanced" if weighted else self.protocol
+
+    @property
     def kind(self) -> str:
         """What has to be the same where figures of several runs are put together."""
         return json.dumps([self.protocol, self.settings, self.test_sha256], sort_keys=True)
@@ -171,7 +177,7 @@ def as_json(records: Sequence[RunRecord]) -> str:
 
 
 def from_release(release: Release) -> RunRecord:
-    """Return the record of a release; raise `ReleaseError` where no training is recorded, as of a converted one."""
+    """Return the record of a release; raise `ReleaseError` for one without a training, as a converted one."""
     training, config, plain = release.metrics["training"], release.config["zoo"], release.recipe
     if training.get("epochs") is None:
         raise ReleaseError(f"{release.path}: {format.METRICS} has no training.epochs, expected a training")
@@ -198,7 +204,9 @@ def from_release(release: Release) -> RunRecord:
         "evaluations": [
             {
                 "protocol": each["protocol"],
-                "settings": each.get("settings") or {},
+                # results of before have no seed, and none had another than 0
+                "settings": (each.get("settings") or {})
+                | ({"seed": each["seed"]} if each.get("seed") else {}),
                 "test_sha256": (each.get("test_set") or {}).get("sha256"),
                 "metrics": {name: value for name, value in each["metrics"].items() if is_number(value)},
             }

@@ -1,38 +1,40 @@
-"""`zoo.sweep`: one training for every value and seed, shared by one or several processes."""
+"""`zoo.sweep`: one training for every value and seed, shared by the processes that are started for it."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock, Timeout
 
 from zoo import catalog, locks
 from zoo.config import Config, listed, load_yaml, parse
-from zoo.data.any_data import folder_for, own_root, reads_folder
-from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.experiments.records import RunRecord
-from zoo.experiments.runs import Run, different, require_unused, train_all
+from zoo.data.any_data import folder_for, own_root
+from zoo.data.memory import Root
+from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError, did_you_mean
+from zoo.experiments.records import RunRecord, from_release
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures
-from zoo.files import RUNS, is_file, write_text, writing
+from zoo.files import RUNS, is_file, is_unused, write_text, writing
 from zoo.pretraining import open_sets, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
 from zoo.release import Release
 from zoo.release.card import markdown_table
+from zoo.release.format import holds_release
 from zoo.report.diagnose import diagnose
 from zoo.report.subject import open_subjects
+from zoo.training.progress import say
+from zoo.training.signals import interruptible
 
-_LONGEST = 40  # characters of a label
-_USUAL = re.compile(
-    r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)"
-)  # shown where nothing is asked for
+_USUAL = re.compile(r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)")
+"""Numbers that are shown where a sweep asks for none."""
 
 
 class SweepFile(Config):
@@ -53,21 +55,26 @@ class SweepFile(Config):
     """By recipe."""
 
 
-def is_sweep(name: str | Path) -> bool:
-    """Whether `name` is a shipped sweep, or a file that asks a question, as no recipe does."""
-    if is_file(name):
-        return re.search(r"^question:", catalog.recipe_text(Path(name)), re.MULTILINE) is not None
-    return str(name) in catalog.list_sweeps()
-
-
 def read_sweep(name: str | Path) -> SweepFile:
-    """Read a sweep by name or from a file.
-
-    Raises:
-        RecipeError: naming the file, and the key that is wrong.
-    """
+    """Read a sweep by name or from a file; raise `RecipeError` naming the file, and the key that is wrong."""
     path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
     return parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: of a value or method, its `point`, and a seed; its release goes to `folder`."""
+
+    point: str
+    seed: int
+    recipe: Recipe
+    folder: Path
+    data: Root
+
+    @property
+    def id(self) -> str:
+        """Its name, `POINT/seed_N`."""
+        return f"{self.point}/seed_{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -99,16 +106,15 @@ def sweep(
 ) -> Sweep | None:
     """Train a recipe for every combination of values, over seeds, and show what moves with them.
 
-    Several processes (torchrun's, an array job's, or some started by hand with `resume`) share the runs: each
-    trains the next that nobody has, alone on its own GPU, and the last one to finish writes what was found.
+    Several processes that are started with `resume` share the runs: each trains the next that nobody has, and
+    the last one to finish writes what was found.
 
     Args:
         recipes: one or several to compare, or the name or file of a sweep, which has all but `out`; what is
-            given beside it takes the place of its own. Recipes of the sweep after it: these alone. They may
-            come as one list.
+            given beside it takes the place of its own, recipes too. They may come as one list.
         out: folder of the sweep, `runs/sweeps/NAME` when None; each run's release is in `out/POINT/seed_N`.
         vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels. A
-            single value is the same in all runs. A sweep's own labels stand for their values.
+            single value is the same in all runs.
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
         data: the folder with the data, for recipes whose sources need one.
         resume: go on with what lies in `out`; finished runs are taken as they are.
@@ -121,62 +127,34 @@ def sweep(
         ZooError: for anything wrong with recipes, values, seeds, data or folder, before the first training;
             if no run could be trained.
     """
-    if not isinstance(vary, Mapping | None):
-        raise ZooError(
-            f'vary: found {vary!r}, expected lists of values by their keys, e.g. {{"objective.tau": [0.1]}}'
-        )
-    names = listed(recipes)
+    names, values, written = listed(recipes), dict(vary or {}), None
     if not names:
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
-    tags = [each.name if isinstance(each, Recipe) else Path(str(each)).name for each in names]
-    out = RUNS / "sweeps" / "-and-".join(tags)[:100].removesuffix(".yaml") if out is None else Path(out)
-    values, written = dict(vary or {}), None
-    if not isinstance(names[0], Recipe) and is_sweep(names[0]):
+    name = names[0].name if isinstance(names[0], Recipe) else Path(str(names[0])).name
+    out = RUNS / "sweeps" / name.removesuffix(".yaml") if out is None else Path(out)
+    asks = is_file(names[0]) and "\nquestion:" in f"\n{catalog.recipe_text(Path(names[0]))}"
+    if asks or name in catalog.list_sweeps():
         written = read_sweep(names[0])
-        values = written.set | {key: _own(given, written.set.get(key)) for key, given in values.items()}
-        names, seeds = _of(written, tags[1:]), written.seeds if seeds is None else seeds
-    elif tags[0] not in catalog.list_recipes() and (hint := did_you_mean(tags[0], catalog.list_sweeps())):
-        raise RecipeError(f'neither a recipe nor a sweep: "{tags[0]}".{hint}')
-    runs = lay_out(names, values, (0, 1, 2) if seeds is None else seeds, out)
-    require_unused(out, resume=resume)
-    different = {run.recipe.data.model_dump_json(): run.recipe for run in runs}
-    own_root(data, *(recipe.data for recipe in different.values()))
-    with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
-        for recipe in different.values():
-            open_sets(recipe, folder_for(recipe.data, data))
-
-    def train(run: Run) -> Release:
-        return pretrain(run.recipe, out=run.folder, data=folder_for(run.recipe.data, data), resume=True)
-
-    trained = train_all(runs, train)
+        names, values = names[1:] or written.recipes, written.set | values
+        seeds = written.seeds if seeds is None else seeds
+    elif name not in catalog.list_recipes() and (hint := did_you_mean(name, catalog.list_sweeps())):
+        raise RecipeError(f'neither a recipe nor a sweep: "{name}".{hint}')
+    runs = lay_out(names, values, (0, 1, 2) if seeds is None else seeds, out, data)
+    trained = train_all(runs, out, resume=resume)
     return None if trained is None else _conclude(*trained, written, data, out)
 
 
-def _own(given: Any, own: Any) -> Any:
-    """Return values for a key of which a sweep has labelled values, `own`: labels stand for theirs."""
-    if not isinstance(own, Mapping) or not isinstance(given, list | tuple):
-        return given
-    return {str(each): own[each] if isinstance(each, str) and each in own else each for each in given}
-
-
-def _of(written: SweepFile, wanted: Sequence[str]) -> list[str]:
-    """Return the recipes of a sweep that are wanted, all where none is named."""
-    for name in wanted:
-        if name not in written.recipes:
-            hint = did_you_mean(name, written.recipes)
-            raise RecipeError(
-                f'"{name}" is no recipe of this sweep.{hint} It has {", ".join(written.recipes)}'
-            )
-    return [name for name in written.recipes if not wanted or name in wanted]
-
-
 def lay_out(
-    recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any], seeds: Sequence[int], out: Path
+    recipes: Sequence[Recipe | str | Path],
+    vary: Mapping[str, Any],
+    seeds: Sequence[int],
+    out: Path,
+    data: str | Path | None = None,
 ) -> list[Run]:
     """Return the runs, all points with one seed after another, and check each one's recipe.
 
     Raises:
-        ZooError: naming the key, value or recipe that is wrong.
+        ZooError: naming the key, value, recipe or data that are wrong.
     """
     if "training.seed" in vary:
         raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
@@ -184,18 +162,29 @@ def lay_out(
     names = [Recipe.load(each, ()).name for each in recipes]
     tags = [name.partition(".")[2] for name in names]
     bases = dict(zip(tags if len({*tags}) == len(tags) else names, recipes, strict=True))
+    points = dict[str, Recipe]()
+    for (label, base), *values in itertools.product(bases.items(), *(own.items() for own in axes.values())):
+        chosen = list(zip(axes, values, strict=True))
+        words = [f"{key.rpartition('.')[2]}_{each}" for key, (each, _) in chosen if len(axes[key]) > 1]
+        words += [label] if len(bases) > 1 or not words else []
+        point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
+        points[point] = Recipe.load(base, [override_of(key, value, "vary: ") for key, (_, value) in chosen])
+    own_root(data, *(recipe.data for recipe in points.values()))
+    roots = {point: folder_for(recipe.data, data) for point, recipe in points.items()}
+    return every_seed(points, seeds, out, roots)
+
+
+def every_seed(
+    points: Mapping[str, Recipe], seeds: Sequence[int], out: Path, roots: Mapping[str, Root]
+) -> list[Run]:
+    """Return the runs of each point's recipe with each seed, on the data in its root."""
+    if not isinstance(seeds, list | tuple | range) or not seeds:
+        raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
     runs = []
-    for seed in different(seeds):
-        for *values, (label, base) in itertools.product(
-            *(own.items() for own in axes.values()), bases.items()
-        ):
-            chosen = list(zip(axes, values, strict=True))
-            changes = [override_of(key, value, "vary (--set): ") for key, (_, value) in chosen]
-            words = [f"{key.rpartition('.')[2]}_{each}" for key, (each, _) in chosen if len(axes[key]) > 1]
-            words += [label] if len(bases) > 1 or not words else []
-            point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
-            recipe = Recipe.load(base, [*changes, f"training.seed={seed}"])
-            runs.append(Run(point, seed, recipe, out / point / f"seed_{seed}"))
+    for seed in dict.fromkeys(seeds):
+        for point, base in points.items():
+            recipe = Recipe.load(base, [f"training.seed={seed}"])
+            runs.append(Run(point, seed, recipe, out / point / f"seed_{seed}", roots[point]))
     return runs
 
 
@@ -204,14 +193,82 @@ def _labelled(key: str, given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping) and given:
         return {str(label): value for label, value in given.items()}
     if not isinstance(given, list | tuple) or not given:
-        raise ZooError(
-            f'vary (--set): "{key}": found {given!r}, expected a list of values, or values by their labels'
-        )
-    values = {}
-    for number, value in enumerate(given):
-        label = value if isinstance(value, str) else json.dumps(value, default=str)
-        values[label if len(label) <= _LONGEST else f"value_{number}"] = value
-    return values
+        raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
+    return {each if isinstance(each, str) else json.dumps(each, default=str): each for each in given}
+
+
+def train_all(
+    runs: Sequence[Run], out: Path, *, resume: bool, begin: Callable[[Run], object] | None = None
+) -> tuple[dict[Run, RunRecord], dict[str, str]] | None:
+    """Train, one after another, what nobody has trained or is training.
+
+    A run's lock is released by the system when its process ends, however that is.
+
+    Args:
+        runs: of which finished ones are taken as they are.
+        out: the folder that all are in.
+        resume: go on with what lies in it.
+        begin: called before a run is trained.
+
+    Returns:
+        Records of the runs, and why others failed, by `Run.id`; None while other processes train the rest.
+
+    Raises:
+        Interrupted: on a signal.
+        ZooError: if no run could be trained, or a finished one is of another recipe or other images.
+    """
+    if not (resume or is_unused(out)):
+        raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
+    with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
+        for run in {run.recipe.data.model_dump_json(): run for run in runs}.values():
+            open_sets(run.recipe, run.data)
+    failed = dict[str, str]()
+
+    def train(run: Run) -> Release:
+        return pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
+
+    def finished() -> str:
+        return f"{sum(holds_release(run.folder) for run in runs)} of {len(runs)} runs are finished"
+
+    say(finished())
+    with interruptible(finished):
+        for run in 2 * list(runs):  # again, for what another process gave up
+            if run.id in failed or holds_release(run.folder):
+                continue
+            lock = FileLock(run.folder.parent / f".seed_{run.seed}.lock")
+            try:
+                locks.acquire(lock, timeout=0)
+                say(run.id)
+                if begin is not None:
+                    begin(run)
+                train(run)
+            except (Timeout, InUse):  # another process is training it
+                continue
+            except Interrupted:
+                raise
+            except ZooError as error:
+                failed[run.id] = str(error)
+                say(f"{run.id} failed: {error}")
+            finally:
+                lock.release()
+    if any(run.id not in failed and not holds_release(run.folder) for run in runs):
+        return None
+    if len(failed) == len(runs):
+        raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(failed.values()))}")
+    return {run: from_release(train(run)) for run in runs if run.id not in failed}, failed
+
+
+def write_comparison(file: Path, numbers: pd.DataFrame, parts: Sequence[str]) -> None:
+    """Write a comparison as Markdown, and beside it, as .png, every number of every run.
+
+    Args:
+        file: .md.
+        numbers: see `zoo.experiments.statistics.draw_numbers`.
+        parts: paragraphs and tables.
+    """
+    with writing(f'"{file}"'):
+        draw_numbers(numbers, file.with_suffix(".png"))
+        write_text(file, "\n\n".join([*parts, f"![Each number]({file.stem}.png)"]) + "\n")
 
 
 def _conclude(
@@ -227,28 +284,29 @@ def _conclude(
     names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
     watch = written.watch if written else {name: name for name in names if _USUAL.fullmatch(name)}
     if any("features/" in each for each in watch.values()):  # of which only a look at images tells
-        read = data if any(reads_folder(run.recipe.data) for run in trained) else None
         device = next(iter(trained)).recipe.training.device
-        with locks.turn(out / ".report.lock"):
-            subjects = list(diagnose(*folders, out=out / "report", data=read, device=device).subjects)
-    records, rows = list[RunRecord](), list[dict[str, Any]]()
-    for (run, record), subject in zip(trained.items(), subjects, strict=True):
-        records.append(record.model_copy(update={"figures": subject.numbers}))
-        watched = {title: _value(each, subject.numbers) for title, each in watch.items()}
-        rows.append({"point": run.point, "seed": run.seed, **watched})
-    numbers = pd.DataFrame(rows).set_index(["point", "seed"])
-    results = Results.of(records, written.published if written else published_figures())
-    found = Sweep(means(numbers, ".3g"), differences(numbers, rows[0]["point"]), results, failed, out)
+        given = data if any(run.data is not None for run in trained) else None
+        subjects = list(diagnose(*folders, out=out / "report", data=given, device=device).subjects)
+    records = [
+        record.model_copy(update={"figures": subject.numbers})
+        for record, subject in zip(trained.values(), subjects, strict=True)
+    ]
+    numbers = pd.DataFrame(
+        {"point": run.point, "seed": run.seed}
+        | {title: _value(each, record.figures) for title, each in watch.items()}
+        for run, record in zip(trained, records, strict=True)
+    ).set_index(["point", "seed"])
+    first = str(numbers.index[0][0])
+    results = Results(records, published_figures() | (written.published if written else {}))
+    found = Sweep(means(numbers, ".3g"), differences(numbers, first), results, failed, out)
     parts = [f"# {written.question}", f"Source: {written.source}"] if written else ["# Sweep"]
     for words, frame in (
         ("Mean ± standard deviation over seeds:", found.frame),
-        (f"Difference to {rows[0]['point']}, paired by seed, [95 % interval]:", found.changes),
+        (f"Difference to {first}, paired by seed, [95 % interval]:", found.changes),
     ):
         parts += [words, markdown_table(["point", *frame], frame.reset_index().to_numpy().tolist())]
     parts += [f"Failed and left out: {name}: {why}" for name, why in failed.items()]
-    with writing(f'sweep "{out}"'):
-        draw_numbers(numbers, out / "sweep.png")
-        write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
+    write_comparison(out / "sweep.md", numbers, parts)
     results.write(out)
     return found
 

@@ -8,9 +8,8 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pandas as pd
 from pydantic import Field
@@ -18,7 +17,7 @@ from pydantic import Field
 from zoo import catalog
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.errors import ZooError
-from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find, shipped_leaves
+from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find
 from zoo.experiments.statistics import draw_numbers, duration, mean_text
 from zoo.files import read_text, write_text, writing
 from zoo.release import Release
@@ -42,7 +41,6 @@ LEGEND = (
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys that may be changed without hiding the published figure; a note names the change."""
 _OWN_COLUMN = ("training.epochs", "training.seed", "objective.feature_transform")
-_LONGEST = 30  # characters of a value
 
 
 class Published(Config):
@@ -68,143 +66,20 @@ def published_figures() -> dict[str, Published]:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Runs that differ in the seed alone.
-
-    Attributes:
-        runs: one per seed.
-        evaluated: the evaluation that `figures` are of; None where the runs share none.
-        figures: of each run, by metric.
-        trainings: how many there are, also of one seed.
-    """
-
-    runs: tuple[RunRecord, ...]
-    evaluated: Evaluated | None
-    figures: dict[str, list[float]]
-    trainings: int
-
-    @property
-    def first(self) -> RunRecord:
-        """A run, for what all of them have in common."""
-        return self.runs[0]
-
-    @classmethod
-    def of(cls, records: Sequence[RunRecord]) -> Row:
-        """Make a row of runs that differ in the seed, by the preferred evaluation that all of them have.
-
-        Of several trainings with one seed the earliest counts, since they are not independent samples.
-        """
-        latest_first = sorted(records, key=lambda run: (run.date, run.weights_sha256), reverse=True)
-        runs = tuple(sorted({run.seed: run for run in latest_first}.values(), key=lambda run: run.seed))
-        common = [each for each in runs[0].evaluations if all(run.evaluated(each.kind) for run in runs)]
-        chosen = min(
-            (each for each in common if "accuracy" in each.metrics),
-            # a classifier as it stands comes before one with a prior subtracted
-            key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
-            default=None,
-        )
-        kind = "" if chosen is None else chosen.kind
-        metrics = pd.DataFrame([each.metrics for run in runs if (each := run.evaluated(kind))])
-        figures = {name: list(metrics[name]) for name in METRICS if name in metrics.dropna(axis=1)}
-        return cls(runs, chosen, figures, len(records))
-
-    def notes(self) -> Iterator[str]:
-        """Yield what a reader has to know of these runs."""
-        if self.evaluated is None:
-            yield "no evaluation on its own data that every seed has"
-        if self.trainings > len(self.runs):
-            yield f"{self.trainings} trainings of {len(self.runs)} seeds; of each seed the earliest counts"
-        yield from sorted({run.counted for run in self.runs} - {"last epoch"})
-        yield from dict.fromkeys(note for run in self.runs for note in run.noted)
-
-
-def in_rows(records: Sequence[RunRecord]) -> list[Row]:
-    """Put records into rows and sort them as papers' tables do.
-
-    Data sets: the larger first (by the images before a long tail was cut); of one data set exponential long
-    tails, then steps, then the rest, the most imbalanced first. Within one: by accuracy. Images that go by
-    several names, because they were read in different ways, are shown by the shortest; other images of the
-    same name by their hash.
-    """
-    names: dict[str, str] = {}
-    for run in sorted(records, key=lambda run: (len(run.data), run.data)):
-        names.setdefault(run.train_sha256, run.data)
-    sizes: Counter[str] = Counter()
-    groups: defaultdict[str, list[RunRecord]] = defaultdict(list)
-    for run in records:
-        base, data = run.data.partition(", ")[0], names[run.train_sha256]
-        sizes[base] = max(sizes[base], run.classes * run.largest)
-        data += f", images {run.train_sha256[:8]}" if [*names.values()].count(data) > 1 else ""
-        groups[run.group].append(run.model_copy(update={"data": data}))
-
-    def place(row: Row) -> tuple[Any, ...]:
-        run = row.first
-        base, profile = run.data.partition(", ")[0], ("exponential", "step", None).index(run.profile)
-        imbalance = run.imbalance or run.largest / max(run.smallest, 1)
-        accuracy = statistics.fmean(row.figures.get("accuracy", [-1.0]))
-        return -sizes[base], base, profile, -imbalance, run.data, -accuracy, run.name, run.group
-
-    return sorted(map(Row.of, groups.values()), key=place)
-
-
-@dataclass(frozen=True)
 class Results:
     """Finished trainings as a table.
 
     Attributes:
         records: every finished run once.
-        published: figures by recipe.
+        frame: one line of cells (text) for the runs that differ in the seed alone.
+        notes: what has to be known of each line.
+        numbers: the figures of each run, indexed by `point`, its line, and `seed`.
     """
 
     records: Sequence[RunRecord]
-    published: Mapping[str, Published]
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        """The runs, those that differ in the seed alone together; see `in_rows`."""
-        return in_rows(self.records)
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """The table, one line of cells (text) per row."""
-        return pd.DataFrame(map(self._cells, self.rows))
-
-    def _cells(self, row: Row) -> dict[str, str]:
-        run, published, measured = row.first, self.published_figure(row), row.evaluated
-        weighted = measured and measured.protocol == "linear" and measured.settings.get("balanced") is True
-        time = duration(statistics.median(each.seconds for each in row.runs))
-        return {
-            "method": run.method,
-            "recipe": ", ".join([run.name, *self._distinguishing(row)]),
-            "data": run.data,
-            "epochs": str(run.epochs),
-            "measured by": measured.protocol + (", balanced" if weighted else "") if measured else "-",
-            **{metric: mean_text(row.figures.get(metric, []), "z.1f") for metric in METRICS},
-            "seeds": f"n = {len(row.runs)}",
-            "time to train": f"{time}, {run.hardware}, {run.precision}",
-            "published": "-" if published is None else f"{published.value:.1f}",
-        }
-
-    def _distinguishing(self, row: Row) -> list[str]:
-        """Return the values in which a row differs from others of its name and from the shipped recipe."""
-        run, alike = row.first, [each.first for each in self.rows if each.first.name == row.first.name]
-        shipped = alike[0].recipe if run.changed is None else shipped_leaves(run.name)
-        return [
-            f"{_leaf(key)} {_short(value)}"
-            for key, value in run.recipe.items()
-            if any(key in each.recipe and each.recipe[key] != shipped.get(key, ...) for each in alike)
-            and any(each.recipe.get(key, ...) != value for each in alike)
-            and not key.startswith("data.")
-            and key not in _OWN_COLUMN
-        ]
-
-    def published_figure(self, row: Row) -> Published | None:
-        """Return the published figure of a row: of the shipped recipe, measured by the same protocol."""
-        found, changed = self.published.get(row.first.name), row.first.changed
-        if found is None or changed is None or row.evaluated is None:
-            return None
-        same = row.evaluated.protocol.removesuffix("_full") == found.protocol
-        return found if same and all(map(_SAME_RESULT.fullmatch, changed)) else None
+    frame: pd.DataFrame
+    notes: Sequence[str]
+    numbers: pd.DataFrame
 
     def markdown(self) -> str:
         """Return the table in Markdown: a part for each data set, a legend, and notes."""
@@ -220,39 +95,130 @@ class Results:
             words = [place for place, name in enumerate(shown.columns) if name not in numbers]
             table = markdown_table(list(shown), shown.to_numpy().tolist(), left=words)
             parts += [f"**{escaped(data)}**", table]
-        parts.append(LEGEND)
-        if notes := self.notes():
-            parts.append("\n".join(f"- {escaped(note)}" for note in notes))
+        parts += [LEGEND, *(["\n".join(f"- {escaped(note)}" for note in self.notes)] if self.notes else [])]
         return "\n\n".join(parts) + "\n"
-
-    def notes(self) -> list[str]:
-        """Return what has to be known of each row: its published figure, its own notes, and changed keys."""
-        by_text: defaultdict[str, list[str]] = defaultdict(list)  # rows with the same notes share one
-        for row, recipe in zip(self.rows, self.frame["recipe"], strict=True):
-            notes = [*row.notes()]
-            if published := self.published_figure(row):
-                notes.insert(0, f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}")
-            if changed := row.first.changed:
-                values = ", ".join(f"{key} {_short(now)}" for key, now in changed.items())
-                notes.append(f"changed from the recipe: {values}")
-            for note in notes:
-                by_text[note].append(f"`{recipe}`")
-        return [f"{', '.join(dict.fromkeys(recipes))}: {note}." for note, recipes in by_text.items()]
 
     def write(self, out: Path) -> None:
         """Write `results.md`, `results.json` and `results.png`; raise `ZooError` if that fails."""
-        names = self.frame[["method", "recipe", "data"]].agg(", ".join, axis=1)
-        numbers = [
-            {"point": name, "seed": run.seed} | {key: values[i] for key, values in row.figures.items()}
-            for name, row in zip(names, self.rows, strict=True)
-            for i, run in enumerate(row.runs)
-        ]
         with writing(f'results in "{out}"'):
             out.mkdir(parents=True, exist_ok=True)
-            if any(row.figures for row in self.rows):
-                draw_numbers(pd.DataFrame(numbers).set_index(["point", "seed"]), out / "results.png")
+            draw_numbers(self.numbers, out / "results.png")
             write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
             write_text(out / RESULTS, as_json(self.records))
+
+
+def tabulate(records: Sequence[RunRecord], published: Mapping[str, Published]) -> Results:
+    """Put records into lines and sort them as papers' tables do.
+
+    Data sets: the larger first (by the images before a long tail was cut), of one the most imbalanced first.
+    Within one: by accuracy. Other images of the same name are told by their hash.
+    """
+    names = Counter(name for name, _ in {(run.data, run.train_sha256) for run in records})
+    sizes: Counter[str] = Counter()
+    groups: defaultdict[str, list[RunRecord]] = defaultdict(list)
+    for run in records:
+        base, images = run.data.partition(", ")[0], f", images {run.train_sha256[:8]}"
+        sizes[base] = max(sizes[base], run.classes * run.largest)
+        named = {"data": run.data + images} if names[run.data] > 1 else {}
+        groups[run.group].append(run.model_copy(update=named))
+
+    def place(line: Line) -> tuple[Any, ...]:
+        run, base = line.first, line.first.data.partition(", ")[0]
+        imbalance = run.imbalance or run.largest / max(run.smallest, 1)
+        accuracy = line.figures["accuracy"].mean() if "accuracy" in line.figures else -1
+        return -sizes[base], base, -imbalance, run.data, -accuracy, run.name, run.group
+
+    lines = sorted(map(measured, groups.values()), key=place)
+    cells, notes, numbers = [], defaultdict[str, list[str]](list), []
+    for line in lines:
+        run, figure = line.first, _published_figure(line, published)
+        recipe = ", ".join([run.name, *_distinguishing(run, [each.first for each in lines])])
+        time = duration(statistics.median(each.seconds for each in line.runs))
+        cells.append(
+            {
+                "method": run.method,
+                "recipe": recipe,
+                "data": run.data,
+                "epochs": str(run.epochs),
+                "measured by": "-" if line.evaluated is None else line.evaluated.measure,
+                **{name: mean_text([*line.figures.get(name, [])], "z.1f") for name in METRICS},
+                "seeds": f"n = {len(line.runs)}",
+                "time to train": f"{time}, {run.hardware}, {run.precision}",
+                "published": "-" if figure is None else f"{figure.value:.1f}",
+            }
+        )
+        for note in _notes(line, figure):  # lines with the same notes share one
+            notes[note].append(f"`{recipe}`")
+        numbers.append(line.figures.assign(point=f"{run.method}, {recipe}, {run.data}"))
+    texts = [f"{', '.join(dict.fromkeys(recipes))}: {note}." for note, recipes in notes.items()]
+    found = pd.concat(numbers).reset_index().set_index(["point", "seed"])
+    return Results(records, pd.DataFrame(cells), texts, found)
+
+
+class Line(NamedTuple):
+    """Runs that differ in the seed alone, one of each seed; the evaluation they share, and its figures."""
+
+    runs: Sequence[RunRecord]
+    evaluated: Evaluated | None
+    figures: pd.DataFrame
+
+    @property
+    def first(self) -> RunRecord:
+        """A run, for what all of them have in common."""
+        return self.runs[0]
+
+
+def measured(records: Sequence[RunRecord]) -> Line:
+    """Return runs that differ in the seed with the preferred evaluation that all of them have.
+
+    Of several trainings with one seed the earliest counts, since they are not independent samples.
+    """
+    latest_first = sorted(records, key=lambda run: (run.date, run.weights_sha256), reverse=True)
+    runs = sorted({run.seed: run for run in latest_first}.values(), key=lambda run: run.seed)
+    common = [each for each in runs[0].evaluations if all(run.evaluated(each.kind) for run in runs)]
+    chosen = min(
+        (each for each in common if "accuracy" in each.metrics),
+        # a classifier as it stands comes before one with a prior subtracted
+        key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
+        default=None,
+    )
+    metrics = [chosen and run.evaluated(chosen.kind) for run in runs]
+    seeds = pd.Index([run.seed for run in runs], name="seed")
+    figures = pd.DataFrame([each.metrics for each in metrics if each], seeds if chosen else seeds[:0])
+    return Line(runs, chosen, figures[[name for name in METRICS if name in figures]].dropna(axis=1))
+
+
+def _notes(line: Line, published: Published | None) -> Iterator[str]:
+    """Yield what a reader has to know of a line."""
+    if published is not None:
+        yield f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}"
+    if line.evaluated is None:
+        yield "no evaluation on its own data that every seed has"
+    yield from sorted({run.counted for run in line.runs} - {"last epoch"})
+    yield from dict.fromkeys(note for run in line.runs for note in run.noted)
+    if changed := line.first.changed:
+        yield f"changed from the recipe: {', '.join(f'{key} {_plain(now)}' for key, now in changed.items())}"
+
+
+def _published_figure(line: Line, published: Mapping[str, Published]) -> Published | None:
+    """Return the published figure of a line: of the shipped recipe, measured by the same protocol."""
+    found, changed = published.get(line.first.name), line.first.changed
+    if found is None or changed is None or line.evaluated is None:
+        return None
+    same = line.evaluated.protocol.removesuffix("_full") == found.protocol
+    return found if same and all(map(_SAME_RESULT.fullmatch, changed)) else None
+
+
+def _distinguishing(run: RunRecord, others: Sequence[RunRecord]) -> list[str]:
+    """Return the values in which a run differs from others of its name and from the shipped recipe."""
+    alike = [each for each in others if each.name == run.name]
+    keys = {key for each in alike for key in (each.recipe if each.changed is None else each.changed)}
+    return [
+        f"{_leaf(key)} {_plain(value)}"
+        for key, value in run.recipe.items()
+        if key in keys and any(each.recipe.get(key, ...) != value for each in alike)
+        if not key.startswith("data.") and key not in _OWN_COLUMN
+    ]
 
 
 def table(
@@ -278,7 +244,7 @@ def table(
     """
     if not (records := find(listed(names))):
         raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
-    made = Results(records, published_figures())
+    made = tabulate(records, published_figures())
     if out is not None:
         made.write(Path(out))
     if readme is not None:
@@ -306,6 +272,5 @@ def _leaf(key: str) -> str:
     return (words[-2] if words[-1] in ("name", "kind") and len(words) > 1 else words[-1]).replace("_", " ")
 
 
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
