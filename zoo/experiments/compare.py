@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RESULTS, RunRecord, as_json
 from zoo.experiments.statistics import differences, means
-from zoo.experiments.sweep import Run, every_seed, train_all, write_comparison
+from zoo.experiments.sweep import every_seed, train_all, write_comparison
 from zoo.files import RUNS, write_text, writing
 from zoo.pretraining import plan_finetuning
 from zoo.recipe import Recipe
@@ -25,9 +23,6 @@ from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.card import markdown_table
 from zoo.release.evaluations import ACCURACIES
-from zoo.release.format import holds_release
-from zoo.training import RunFolder
-from zoo.training.stages import stages
 
 _BY_NAME = (
     *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
@@ -76,16 +71,16 @@ def compare(
     init: str | Path | Release,
     out: str | Path | None = None,
     data: Data = None,
-    methods: Iterable[str | Mapping[str, Any]] | None = None,
+    methods: Sequence[str] = tuple(METHODS),
     seeds: Sequence[int] = (0, 1, 2),
     resume: bool = False,
     overrides: Overrides = (),
 ) -> Comparison | None:
     """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
 
-    Every method has the same recipe but for its key `method`; methods whose first training is the same share
-    it. Nothing is selected on the test split: the last epoch counts, or the one that the validation part of
-    `training.early_stopping` chooses. Several processes share the runs as they do those of `sweep`.
+    Every method has the same recipe but for its key `method`. Nothing is selected on the test split: the last
+    epoch counts, or the one that the validation part of `training.early_stopping` chooses. Several processes
+    share the runs as they do those of `sweep`.
 
     Args:
         recipe: of the objective `classify`; the default of `finetune` when None.
@@ -93,7 +88,7 @@ def compare(
         out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`; each run's release
             is in `out/METHOD/seed_N`.
         data: see `finetune`.
-        methods: names out of `METHODS`, or values of the recipe's key `method`; all when None.
+        methods: names out of `METHODS`.
         seeds: of the trainings.
         resume: go on with what lies in `out`; finished runs are taken as they are.
         overrides: see `pretrain`.
@@ -113,17 +108,19 @@ def compare(
             raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
     base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*_PLAIN, *changes])
     made, left_out = dict[str, Recipe](), dict[str, str]()
-    for name, method in _chosen(methods).items():
+    for name in methods:
+        if name not in METHODS:
+            hint = did_you_mean(name, METHODS)
+            raise ZooError(f'methods: unknown method "{name}".{hint} Methods: {", ".join(METHODS)}')
+        settings = [f"method={json.dumps(METHODS[name])}", "evaluation=[{protocol: classifier}]"]
         try:
-            made[name] = Recipe.load(
-                base, [f"method={json.dumps(method)}", "evaluation=[{protocol: classifier}]"]
-            )
+            made[name] = Recipe.load(base, settings)
         except RecipeError as error:
             left_out[name] = str(error)
     if not made:
-        raise ZooError(f"compare: no method fits: {next(iter(left_out.values()))}")
+        raise ZooError(f"methods: none fits: {next(iter(left_out.values()), 'none is given')}")
     runs = every_seed(made, seeds, out, dict.fromkeys(made, root))
-    trained = train_all(runs, out, resume=resume, begin=partial(_take_first_stage, runs=runs))
+    trained = train_all(runs, out, resume=resume)
     if trained is None:
         return None
     records, failed = trained
@@ -148,32 +145,3 @@ def compare(
     with writing(f'"{out / RESULTS}"'):
         write_text(out / RESULTS, as_json(list(records.values())))
     return Comparison(frame, list(records.values()), left_out | failed, out)
-
-
-def _take_first_stage(run: Run, runs: Sequence[Run]) -> None:
-    """Copy the first training of a run's method from a finished run that began with the very same one."""
-    place, began = RunFolder(run.folder / "run").stage(1).path, stages(run.recipe)[:1]
-    if not began or place.parent.exists():
-        return
-    for other in runs:
-        if holds_release(other.folder) and stages(other.recipe)[:1] == began:
-            copy = place.with_name(f".{place.name}")
-            shutil.copytree(RunFolder(other.folder / "run").stage(1).path, copy)
-            copy.rename(place)
-            return
-
-
-def _chosen(methods: Iterable[str | Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
-    """Return the methods by the names of their rows."""
-    chosen: dict[str, Mapping[str, Any]] = {}
-    for method in METHODS if methods is None else methods:
-        if isinstance(method, Mapping):
-            chosen["-".join(str(value) for value in method.values())] = method
-        elif method in METHODS:
-            chosen[method] = METHODS[method]
-        else:
-            hint = did_you_mean(method, METHODS)
-            raise ZooError(f'methods: unknown method "{method}".{hint} Methods: {", ".join(METHODS)}')
-    if not chosen:
-        raise ZooError(f"methods: found none, expected some of {', '.join(METHODS)}")
-    return chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from zoo import catalog, locks
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import folder_for, own_root
 from zoo.data.memory import Root
-from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError, did_you_mean
+from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.experiments.records import RunRecord, from_release
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures
@@ -127,9 +127,9 @@ def sweep(
         ZooError: for anything wrong with recipes, values, seeds, data or folder, before the first training;
             if no run could be trained.
     """
-    names, values, written = listed(recipes), dict(vary or {}), None
-    if not names:
+    if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
+    values, written = dict(vary or {}), None
     name = names[0].name if isinstance(names[0], Recipe) else Path(str(names[0])).name
     out = RUNS / "sweeps" / name.removesuffix(".yaml") if out is None else Path(out)
     asks = is_file(names[0]) and "\nquestion:" in f"\n{catalog.recipe_text(Path(names[0]))}"
@@ -137,8 +137,6 @@ def sweep(
         written = read_sweep(names[0])
         names, values = names[1:] or written.recipes, written.set | values
         seeds = written.seeds if seeds is None else seeds
-    elif name not in catalog.list_recipes() and (hint := did_you_mean(name, catalog.list_sweeps())):
-        raise RecipeError(f'neither a recipe nor a sweep: "{name}".{hint}')
     runs = lay_out(names, values, (0, 1, 2) if seeds is None else seeds, out, data)
     trained = train_all(runs, out, resume=resume)
     return None if trained is None else _conclude(*trained, written, data, out)
@@ -198,7 +196,7 @@ def _labelled(key: str, given: Any) -> dict[str, Any]:
 
 
 def train_all(
-    runs: Sequence[Run], out: Path, *, resume: bool, begin: Callable[[Run], object] | None = None
+    runs: Sequence[Run], out: Path, *, resume: bool
 ) -> tuple[dict[Run, RunRecord], dict[str, str]] | None:
     """Train, one after another, what nobody has trained or is training.
 
@@ -208,7 +206,6 @@ def train_all(
         runs: of which finished ones are taken as they are.
         out: the folder that all are in.
         resume: go on with what lies in it.
-        begin: called before a run is trained.
 
     Returns:
         Records of the runs, and why others failed, by `Run.id`; None while other processes train the rest.
@@ -239,8 +236,6 @@ def train_all(
             try:
                 locks.acquire(lock, timeout=0)
                 say(run.id)
-                if begin is not None:
-                    begin(run)
                 train(run)
             except (Timeout, InUse):  # another process is training it
                 continue

@@ -95,8 +95,8 @@ class Results:
             words = [place for place, name in enumerate(shown.columns) if name not in numbers]
             table = markdown_table(list(shown), shown.to_numpy().tolist(), left=words)
             parts += [f"**{escaped(data)}**", table]
-        parts += [LEGEND, *(["\n".join(f"- {escaped(note)}" for note in self.notes)] if self.notes else [])]
-        return "\n\n".join(parts) + "\n"
+        notes = "\n".join(f"- {escaped(note)}" for note in self.notes)
+        return "\n\n".join([*parts, LEGEND, *filter(None, [notes])]) + "\n"
 
     def write(self, out: Path) -> None:
         """Write `results.md`, `results.json` and `results.png`; raise `ZooError` if that fails."""
@@ -111,16 +111,18 @@ def tabulate(records: Sequence[RunRecord], published: Mapping[str, Published]) -
     """Put records into lines and sort them as papers' tables do.
 
     Data sets: the larger first (by the images before a long tail was cut), of one the most imbalanced first.
-    Within one: by accuracy. Other images of the same name are told by their hash.
+    Within one: by accuracy. Images that go by several names, because they were read in different ways, are
+    shown by the shortest; other images of the same name by their hash.
     """
-    names = Counter(name for name, _ in {(run.data, run.train_sha256) for run in records})
+    longest_first = sorted(records, key=lambda run: len(run.data), reverse=True)
+    names = {run.train_sha256: run.data for run in longest_first}
     sizes: Counter[str] = Counter()
     groups: defaultdict[str, list[RunRecord]] = defaultdict(list)
     for run in records:
-        base, images = run.data.partition(", ")[0], f", images {run.train_sha256[:8]}"
+        base, data = run.data.partition(", ")[0], names[run.train_sha256]
         sizes[base] = max(sizes[base], run.classes * run.largest)
-        named = {"data": run.data + images} if names[run.data] > 1 else {}
-        groups[run.group].append(run.model_copy(update=named))
+        data += f", images {run.train_sha256[:8]}" if [*names.values()].count(data) > 1 else ""
+        groups[run.group].append(run.model_copy(update={"data": data}))
 
     def place(line: Line) -> tuple[Any, ...]:
         run, base = line.first, line.first.data.partition(", ")[0]
@@ -169,23 +171,23 @@ class Line(NamedTuple):
 
 
 def measured(records: Sequence[RunRecord]) -> Line:
-    """Return runs that differ in the seed with the preferred evaluation that all of them have.
+    """Return runs that differ in the seed, those that have the preferred evaluation of the first.
 
     Of several trainings with one seed the earliest counts, since they are not independent samples.
     """
     latest_first = sorted(records, key=lambda run: (run.date, run.weights_sha256), reverse=True)
     runs = sorted({run.seed: run for run in latest_first}.values(), key=lambda run: run.seed)
-    common = [each for each in runs[0].evaluations if all(run.evaluated(each.kind) for run in runs)]
     chosen = min(
-        (each for each in common if "accuracy" in each.metrics),
+        (each for each in runs[0].evaluations if "accuracy" in each.metrics),
         # a classifier as it stands comes before one with a prior subtracted
         key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
         default=None,
     )
-    metrics = [chosen and run.evaluated(chosen.kind) for run in runs]
-    seeds = pd.Index([run.seed for run in runs], name="seed")
-    figures = pd.DataFrame([each.metrics for each in metrics if each], seeds if chosen else seeds[:0])
-    return Line(runs, chosen, figures[[name for name in METRICS if name in figures]].dropna(axis=1))
+    if chosen is None:
+        return Line(runs, None, pd.DataFrame())
+    found = {run.seed: each.metrics for run in runs if (each := run.evaluated(chosen.kind))}
+    figures = pd.DataFrame.from_dict(found, orient="index").rename_axis("seed").reindex(columns=METRICS)
+    return Line([run for run in runs if run.seed in found], chosen, figures.dropna(axis=1))
 
 
 def _notes(line: Line, published: Published | None) -> Iterator[str]:
@@ -193,7 +195,7 @@ def _notes(line: Line, published: Published | None) -> Iterator[str]:
     if published is not None:
         yield f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}"
     if line.evaluated is None:
-        yield "no evaluation on its own data that every seed has"
+        yield "no evaluation on its own data"
     yield from sorted({run.counted for run in line.runs} - {"last epoch"})
     yield from dict.fromkeys(note for run in line.runs for note in run.noted)
     if changed := line.first.changed:
