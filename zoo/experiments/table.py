@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -17,8 +16,8 @@ from pydantic import Field
 from zoo import catalog
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.errors import ZooError
-from zoo.experiments.records import RESULTS, Evaluated, RunRecord, as_json, find
-from zoo.experiments.statistics import draw_numbers, duration, mean_text
+from zoo.experiments.records import RESULTS, RunRecord, as_json, find
+from zoo.experiments.statistics import duration, mean_text
 from zoo.files import read_text, write_text, writing
 from zoo.release import Release
 from zoo.release.card import escaped, markdown_table
@@ -73,13 +72,11 @@ class Results:
         records: every finished run once.
         frame: one line of cells (text) for the runs that differ in the seed alone.
         notes: what has to be known of each line.
-        numbers: the figures of each run, indexed by `point`, its line, and `seed`.
     """
 
     records: Sequence[RunRecord]
     frame: pd.DataFrame
     notes: Sequence[str]
-    numbers: pd.DataFrame
 
     def markdown(self) -> str:
         """Return the table in Markdown: a part for each data set, a legend, and notes."""
@@ -99,119 +96,91 @@ class Results:
         return "\n\n".join([*parts, LEGEND, *filter(None, [notes])]) + "\n"
 
     def write(self, out: Path) -> None:
-        """Write `results.md`, `results.json` and `results.png`; raise `ZooError` if that fails."""
+        """Write `results.md` and `results.json`; raise `ZooError` if that fails."""
         with writing(f'results in "{out}"'):
-            out.mkdir(parents=True, exist_ok=True)
-            draw_numbers(self.numbers, out / "results.png")
             write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
             write_text(out / RESULTS, as_json(self.records))
 
 
 def tabulate(records: Sequence[RunRecord], published: Mapping[str, Published]) -> Results:
-    """Put records into lines and sort them as papers' tables do.
+    """Put records into lines, sorted as in papers.
 
     Data sets: the larger first (by the images before a long tail was cut), of one the most imbalanced first.
     Within one: by accuracy. Images that go by several names, because they were read in different ways, are
-    shown by the shortest; other images of the same name by their hash.
+    shown by the shortest; other images of the same name by their hash. Of several trainings with one seed the
+    earliest counts, since they are not independent samples.
     """
-    longest_first = sorted(records, key=lambda run: len(run.data), reverse=True)
-    names = {run.train_sha256: run.data for run in longest_first}
-    sizes: Counter[str] = Counter()
-    groups: defaultdict[str, list[RunRecord]] = defaultdict(list)
-    for run in records:
-        base, data = run.data.partition(", ")[0], names[run.train_sha256]
-        sizes[base] = max(sizes[base], run.classes * run.largest)
-        data += f", images {run.train_sha256[:8]}" if [*names.values()].count(data) > 1 else ""
-        groups[run.group].append(run.model_copy(update={"data": data}))
-
-    def place(line: Line) -> tuple[Any, ...]:
-        run, base = line.first, line.first.data.partition(", ")[0]
-        imbalance = run.imbalance or run.largest / max(run.smallest, 1)
-        accuracy = line.figures["accuracy"].mean() if "accuracy" in line.figures else -1
-        return -sizes[base], base, -imbalance, run.data, -accuracy, run.name, run.group
-
-    lines = sorted(map(measured, groups.values()), key=place)
-    cells, notes, numbers = [], defaultdict[str, list[str]](list), []
-    for line in lines:
-        run, figure = line.first, _published_figure(line, published)
-        recipe = ", ".join([run.name, *_distinguishing(run, [each.first for each in lines])])
-        time = duration(statistics.median(each.seconds for each in line.runs))
-        cells.append(
+    runs = pd.DataFrame([_described(run, published.get(run.name)) for run in records])
+    runs = runs.sort_values("date").drop_duplicates(["group", "seed"])
+    shortest_first = runs.sort_values("data", key=lambda names: names.str.len())
+    runs["data"] = runs["sha256"].map(shortest_first.groupby("sha256")["data"].first())
+    ambiguous = runs.groupby("data")["sha256"].transform("nunique") > 1
+    runs["base"] = runs["data"].str.partition(", ")[0]
+    runs["data"] += (", images " + runs["sha256"].str[:8]).where(ambiguous, "")
+    runs["size"] = runs.groupby("base")["images"].transform("max")
+    runs["mean"] = runs.groupby("group")["accuracy"].transform("mean")
+    columns = {"size": False, "base": True, "imbalance": False, "data": True, "mean": False, "group": True}
+    runs = runs.sort_values([*columns, "seed"], ascending=[*columns.values(), True])
+    lines, notes = list[dict[str, str]](), defaultdict[str, list[str]](list)
+    for _, line in runs.groupby("group", sort=False):
+        first = line.iloc[0]
+        recipe = ", ".join([first["run"].name, *_distinguishing(first["run"], runs["run"])])
+        lines.append(
             {
-                "method": run.method,
+                "method": first["run"].method,
                 "recipe": recipe,
-                "data": run.data,
-                "epochs": str(run.epochs),
-                "measured by": "-" if line.evaluated is None else line.evaluated.measure,
-                **{name: mean_text([*line.figures.get(name, [])], "z.1f") for name in METRICS},
-                "seeds": f"n = {len(line.runs)}",
-                "time to train": f"{time}, {run.hardware}, {run.precision}",
-                "published": "-" if figure is None else f"{figure.value:.1f}",
+                "data": first["data"],
+                "epochs": str(first["run"].epochs),
+                "measured by": first["measured by"],
+                **{name: mean_text([*line[name].dropna()], "z.1f") for name in METRICS},
+                "seeds": f"n = {len(line)}",
+                "time to train": f"{duration(line['seconds'].median())}, {first['where']}",
+                "published": first["published"],
             }
         )
-        for note in _notes(line, figure):  # lines with the same notes share one
+        for note in dict.fromkeys(
+            line["notes"].sum() + first["changed"]
+        ):  # lines with the same notes share one
             notes[note].append(f"`{recipe}`")
-        numbers.append(line.figures.assign(point=f"{run.method}, {recipe}, {run.data}"))
     texts = [f"{', '.join(dict.fromkeys(recipes))}: {note}." for note, recipes in notes.items()]
-    found = pd.concat(numbers).reset_index().set_index(["point", "seed"])
-    return Results(records, pd.DataFrame(cells), texts, found)
+    return Results(records, pd.DataFrame(lines), texts)
 
 
-class Line(NamedTuple):
-    """Runs that differ in the seed alone, one of each seed; the evaluation they share, and its figures."""
-
-    runs: Sequence[RunRecord]
-    evaluated: Evaluated | None
-    figures: pd.DataFrame
-
-    @property
-    def first(self) -> RunRecord:
-        """A run, for what all of them have in common."""
-        return self.runs[0]
-
-
-def measured(records: Sequence[RunRecord]) -> Line:
-    """Return runs that differ in the seed, those that have the preferred evaluation of the first.
-
-    Of several trainings with one seed the earliest counts, since they are not independent samples.
-    """
-    latest_first = sorted(records, key=lambda run: (run.date, run.weights_sha256), reverse=True)
-    runs = sorted({run.seed: run for run in latest_first}.values(), key=lambda run: run.seed)
+def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
+    """Return what a run has for its line, by the preferred evaluation that it has."""
     chosen = min(
-        (each for each in runs[0].evaluations if "accuracy" in each.metrics),
+        (each for each in run.evaluations if "accuracy" in each.metrics),
         # a classifier as it stands comes before one with a prior subtracted
         key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
         default=None,
     )
-    if chosen is None:
-        return Line(runs, None, pd.DataFrame())
-    found = {run.seed: each.metrics for run in runs if (each := run.evaluated(chosen.kind))}
-    figures = pd.DataFrame.from_dict(found, orient="index").rename_axis("seed").reindex(columns=METRICS)
-    return Line([run for run in runs if run.seed in found], chosen, figures.dropna(axis=1))
+    changed, notes = run.changed, [] if run.counted == "last epoch" else [run.counted]
+    same = chosen is not None and published and chosen.protocol.removesuffix("_full") == published.protocol
+    comparable = same and changed is not None and all(map(_SAME_RESULT.fullmatch, changed))
+    if comparable and published:
+        notes.append(f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}")
+    notes += run.noted
+    values = ", ".join(f"{key} {_plain(value)}" for key, value in (changed or {}).items())
+    return {
+        "run": run,
+        "group": run.group + (chosen.kind if chosen else ""),
+        "seed": run.seed,
+        "date": run.date,
+        "data": run.data,
+        "sha256": run.train_sha256,
+        "images": run.classes * run.largest,
+        "imbalance": run.imbalance or run.largest / max(run.smallest, 1),
+        "measured by": chosen.measure if chosen else "-",
+        **{name: chosen.metrics.get(name) if chosen else None for name in METRICS},
+        "seconds": run.seconds,
+        "where": f"{run.hardware}, {run.precision}",
+        "published": f"{published.value:.1f}" if comparable and published else "-",
+        "notes": notes,
+        "changed": [f"changed from the recipe: {values}"] if changed else [],
+    }
 
 
-def _notes(line: Line, published: Published | None) -> Iterator[str]:
-    """Yield what a reader has to know of a line."""
-    if published is not None:
-        yield f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}"
-    if line.evaluated is None:
-        yield "no evaluation on its own data"
-    yield from sorted({run.counted for run in line.runs} - {"last epoch"})
-    yield from dict.fromkeys(note for run in line.runs for note in run.noted)
-    if changed := line.first.changed:
-        yield f"changed from the recipe: {', '.join(f'{key} {_plain(now)}' for key, now in changed.items())}"
-
-
-def _published_figure(line: Line, published: Mapping[str, Published]) -> Published | None:
-    """Return the published figure of a line: of the shipped recipe, measured by the same protocol."""
-    found, changed = published.get(line.first.name), line.first.changed
-    if found is None or changed is None or line.evaluated is None:
-        return None
-    same = line.evaluated.protocol.removesuffix("_full") == found.protocol
-    return found if same and all(map(_SAME_RESULT.fullmatch, changed)) else None
-
-
-def _distinguishing(run: RunRecord, others: Sequence[RunRecord]) -> list[str]:
+def _distinguishing(run: RunRecord, others: Iterable[RunRecord]) -> list[str]:
     """Return the values in which a run differs from others of its name and from the shipped recipe."""
     alike = [each for each in others if each.name == run.name]
     keys = {key for each in alike for key in (each.recipe if each.changed is None else each.changed)}
@@ -237,7 +206,7 @@ def table(
     Args:
         names: folders with runs at any depth (sweeps, releases, files in folders called `results`), releases
             by name, or files `results.json`; also in one list.
-        out: folder for `results.md`, `results.json` and `results.png`; None writes nothing.
+        out: folder for `results.md` and `results.json`; None writes nothing.
         readme: a Markdown file in which the table replaces what stands between `BEGIN` and `END`.
 
     Raises:
