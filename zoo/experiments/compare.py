@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from zoo import hub
 from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.experiments.records import RESULTS, RunRecord, as_json
-from zoo.experiments.statistics import differences, means
-from zoo.experiments.sweep import every_seed, train_all, write_comparison
-from zoo.files import RUNS, write_text, writing
+from zoo.experiments.sweep import Sweep, every_seed, run_all
+from zoo.files import RUNS
 from zoo.pretraining import plan_finetuning
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
-from zoo.release.card import markdown_table
 from zoo.release.evaluations import ACCURACIES
 
 _BY_NAME = (
@@ -37,32 +31,17 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 """Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
 
-_PLAIN = [
+_PLAIN = (
     "objective.loss=cross_entropy",
     "objective.head=linear",
     "training.sampling=instance",
     "method=null",
-]
+)
 _DECIDED = ("method", "evaluation", "training.seed", "init.head")  # which a comparison sets itself
-_COLUMNS = {**ACCURACIES, "calibration_error": "calibration error"}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What `compare` found.
-
-    Attributes:
-        frame: metrics over the seeds, the method with the best mean balanced accuracy first, and the
-            difference of each method to it, paired by seed.
-        records: of every run.
-        left_out: methods that start or recipe do not allow, or that failed, with the reason.
-        folder: with `comparison.md`, `comparison.png`, `results.json` and the runs' releases.
-    """
-
-    frame: pd.DataFrame
-    records: list[RunRecord]
-    left_out: dict[str, str]
-    folder: Path
+_WATCH = {
+    title: f"accuracy/classifier/{name}".removesuffix("/accuracy")
+    for name, title in {**ACCURACIES, "calibration_error": "calibration error"}.items()
+}
 
 
 def compare(
@@ -71,16 +50,15 @@ def compare(
     init: str | Path | Release,
     out: str | Path | None = None,
     data: Data = None,
-    methods: Sequence[str] = tuple(METHODS),
+    methods: Sequence[str] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     resume: bool = False,
     overrides: Overrides = (),
-) -> Comparison | None:
+) -> Sweep | None:
     """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
 
-    Every method has the same recipe but for its key `method`. Nothing is selected on the test split: the last
-    epoch counts, or the one that the validation part of `training.early_stopping` chooses. Several processes
-    share the runs as they do those of `sweep`.
+    It is a sweep over the recipe's key `method`. Nothing is selected on the test split: the last epoch
+    counts, or the one that the validation part of `training.early_stopping` chooses.
 
     Args:
         recipe: of the objective `classify`; the default of `finetune` when None.
@@ -88,13 +66,14 @@ def compare(
         out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`; each run's release
             is in `out/METHOD/seed_N`.
         data: see `finetune`.
-        methods: names out of `METHODS`.
+        methods: names out of `METHODS`, all when None; the others are compared with the first.
         seeds: of the trainings.
         resume: go on with what lies in `out`; finished runs are taken as they are.
         overrides: see `pretrain`.
 
     Returns:
-        What was found; None if other processes are still training the rest.
+        What was found, `failed` with the methods that start or recipe do not allow; None if other processes
+        are still training the rest.
 
     Raises:
         Interrupted: on a signal; the same call with `resume` goes on.
@@ -108,7 +87,7 @@ def compare(
             raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
     base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*_PLAIN, *changes])
     made, left_out = dict[str, Recipe](), dict[str, str]()
-    for name in methods:
+    for name in METHODS if methods is None else methods:
         if name not in METHODS:
             hint = did_you_mean(name, METHODS)
             raise ZooError(f'methods: unknown method "{name}".{hint} Methods: {", ".join(METHODS)}')
@@ -120,28 +99,5 @@ def compare(
     if not made:
         raise ZooError(f"methods: none fits: {next(iter(left_out.values()), 'none is given')}")
     runs = every_seed(made, seeds, out, dict.fromkeys(made, root))
-    trained = train_all(runs, out, resume=resume)
-    if trained is None:
-        return None
-    records, failed = trained
-    numbers = pd.DataFrame(
-        {"point": run.point, "seed": run.seed, **record.evaluations[0].metrics}
-        for run, record in records.items()
-    ).set_index(["point", "seed"])
-    numbers = numbers[[name for name in _COLUMNS if name in numbers]]
-    balanced = numbers["balanced_accuracy"].groupby(level="point", sort=False).mean()
-    order = balanced.sort_values(ascending=False).index
-    frame = means(numbers, "z.1f").rename(columns=_COLUMNS)
-    frame["to the best [95 % interval]"] = differences(numbers, order[0])["balanced_accuracy"]
-    frame = frame.loc[order].rename_axis("method").reset_index()
-    parts = [
-        f"{start} on {next(iter(records.values())).data}: {base.backbone.arch}, "
-        f"{base.training.epochs} epochs, test split",
-        markdown_table(list(frame.columns), frame.to_numpy().tolist()),
-        "Percent, mean ± standard deviation over seeds; differences are paired by seed.",
-        *(f"Left out: {name}: {why}" for name, why in (left_out | failed).items()),
-    ]
-    write_comparison(out / "comparison.md", numbers, parts)
-    with writing(f'"{out / RESULTS}"'):
-        write_text(out / RESULTS, as_json(list(records.values())))
-    return Comparison(frame, list(records.values()), left_out | failed, out)
+    head = [f"# {start}: {base.backbone.arch}, {base.training.epochs} epochs", "Percent, on the test split."]
+    return run_all(runs, out, resume=resume, head=head, watch=_WATCH, published={}, failed=left_out)

@@ -13,19 +13,18 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from zoo import catalog, locks
+from zoo import catalog, hub, locks
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import folder_for, own_root
 from zoo.data.memory import Root
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
-from zoo.experiments.records import RunRecord, from_release
+from zoo.experiments.records import from_release
 from zoo.experiments.statistics import differences, draw_numbers, means
-from zoo.experiments.table import Published, Results, published_figures
+from zoo.experiments.table import Published, Results, published_figures, tabulate
 from zoo.files import RUNS, is_file, is_unused, write_text, writing
 from zoo.pretraining import open_sets, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
-from zoo.release import Release
 from zoo.release.card import markdown_table
 from zoo.release.format import holds_release
 from zoo.report.diagnose import diagnose
@@ -71,21 +70,16 @@ class Run:
     folder: Path
     data: Root
 
-    @property
-    def id(self) -> str:
-        """Its name, `POINT/seed_N`."""
-        return f"{self.point}/seed_{self.seed}"
-
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep found.
+    """What a sweep or a comparison found.
 
     Attributes:
         frame: a row for each point: mean ± standard deviation of each watched number over its seeds.
         changes: how far each point is from the first, see `zoo.experiments.statistics.differences`.
         results: what was measured, as `zoo.table` has it; the records' `figures` have every number.
-        failed: why runs failed, by `POINT/seed_N`.
+        failed: why points or runs failed, by `POINT` or `POINT/seed_N`.
         folder: with `sweep.md`, `sweep.png`, `results.*` and the runs' releases.
     """
 
@@ -137,23 +131,18 @@ def sweep(
         written = read_sweep(names[0])
         names, values = names[1:] or written.recipes, written.set | values
         seeds = written.seeds if seeds is None else seeds
-    runs = lay_out(names, values, (0, 1, 2) if seeds is None else seeds, out, data)
-    trained = train_all(runs, out, resume=resume)
-    return None if trained is None else _conclude(*trained, written, data, out)
+    points = lay_out(names, values)
+    own_root(data, *(recipe.data for recipe in points.values()))
+    roots = {point: folder_for(recipe.data, data) for point, recipe in points.items()}
+    runs = every_seed(points, (0, 1, 2) if seeds is None else seeds, out, roots)
+    head = [f"# {written.question}", f"Source: {written.source}"] if written else ["# Sweep"]
+    published = published_figures() | (written.published if written else {})
+    watch = written.watch if written else None
+    return run_all(runs, out, resume=resume, head=head, watch=watch, published=published)
 
 
-def lay_out(
-    recipes: Sequence[Recipe | str | Path],
-    vary: Mapping[str, Any],
-    seeds: Sequence[int],
-    out: Path,
-    data: str | Path | None = None,
-) -> list[Run]:
-    """Return the runs, all points with one seed after another, and check each one's recipe.
-
-    Raises:
-        ZooError: naming the key, value, recipe or data that are wrong.
-    """
+def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> dict[str, Recipe]:
+    """Return the recipe of each point; raise `ZooError` naming the key, value or recipe that is wrong."""
     if "training.seed" in vary:
         raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
     axes = {key: _labelled(key, given) for key, given in vary.items()}
@@ -161,29 +150,13 @@ def lay_out(
     tags = [name.partition(".")[2] for name in names]
     bases = dict(zip(tags if len({*tags}) == len(tags) else names, recipes, strict=True))
     points = dict[str, Recipe]()
-    for (label, base), *values in itertools.product(bases.items(), *(own.items() for own in axes.values())):
+    for *values, (label, base) in itertools.product(*(own.items() for own in axes.values()), bases.items()):
         chosen = list(zip(axes, values, strict=True))
         words = [f"{key.rpartition('.')[2]}_{each}" for key, (each, _) in chosen if len(axes[key]) > 1]
         words += [label] if len(bases) > 1 or not words else []
         point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
         points[point] = Recipe.load(base, [override_of(key, value, "vary: ") for key, (_, value) in chosen])
-    own_root(data, *(recipe.data for recipe in points.values()))
-    roots = {point: folder_for(recipe.data, data) for point, recipe in points.items()}
-    return every_seed(points, seeds, out, roots)
-
-
-def every_seed(
-    points: Mapping[str, Recipe], seeds: Sequence[int], out: Path, roots: Mapping[str, Root]
-) -> list[Run]:
-    """Return the runs of each point's recipe with each seed, on the data in its root."""
-    if not isinstance(seeds, list | tuple | range) or not seeds:
-        raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
-    runs = []
-    for seed in dict.fromkeys(seeds):
-        for point, base in points.items():
-            recipe = Recipe.load(base, [f"training.seed={seed}"])
-            runs.append(Run(point, seed, recipe, out / point / f"seed_{seed}", roots[point]))
-    return runs
+    return points
 
 
 def _labelled(key: str, given: Any) -> dict[str, Any]:
@@ -195,115 +168,128 @@ def _labelled(key: str, given: Any) -> dict[str, Any]:
     return {each if isinstance(each, str) else json.dumps(each, default=str): each for each in given}
 
 
-def train_all(
-    runs: Sequence[Run], out: Path, *, resume: bool
-) -> tuple[dict[Run, RunRecord], dict[str, str]] | None:
-    """Train, one after another, what nobody has trained or is training.
+def every_seed(
+    points: Mapping[str, Recipe], seeds: Sequence[int], out: Path, roots: Mapping[str, Root]
+) -> list[Run]:
+    """Return the runs, all points with one seed after another; the data of each point lie in its root."""
+    if not isinstance(seeds, list | tuple | range) or not seeds:
+        raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
+    runs = []
+    for seed in dict.fromkeys(seeds):
+        for point, base in points.items():
+            recipe = Recipe.load(base, [f"training.seed={seed}"])
+            runs.append(Run(point, seed, recipe, out / point / f"seed_{seed}", roots[point]))
+    return runs
 
-    A run's lock is released by the system when its process ends, however that is.
+
+def run_all(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    resume: bool,
+    head: Sequence[str],
+    watch: Mapping[str, str] | None,
+    published: Mapping[str, Published],
+    failed: Mapping[str, str] | None = None,
+) -> Sweep | None:
+    """Train all runs and write what was found; None while other processes train some.
 
     Args:
         runs: of which finished ones are taken as they are.
         out: the folder that all are in.
         resume: go on with what lies in it.
-
-    Returns:
-        Records of the runs, and why others failed, by `Run.id`; None while other processes train the rest.
+        head: paragraphs that `sweep.md` begins with.
+        watch: see `SweepFile.watch`; accuracies, loss and uniformity when None.
+        published: figures by recipe.
+        failed: points that have no runs, and why.
 
     Raises:
         Interrupted: on a signal.
-        ZooError: if no run could be trained, or a finished one is of another recipe or other images.
+        ZooError: if no run could be trained, or a finished one is of another recipe.
     """
     if not (resume or is_unused(out)):
         raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
     with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
         for run in {run.recipe.data.model_dump_json(): run for run in runs}.values():
             open_sets(run.recipe, run.data)
-    failed = dict[str, str]()
-
-    def train(run: Run) -> Release:
-        return pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
-
-    def finished() -> str:
-        return f"{sum(holds_release(run.folder) for run in runs)} of {len(runs)} runs are finished"
-
-    say(finished())
-    with interruptible(finished):
-        for run in 2 * list(runs):  # again, for what another process gave up
-            if run.id in failed or holds_release(run.folder):
-                continue
-            lock = FileLock(run.folder.parent / f".seed_{run.seed}.lock")
-            try:
-                locks.acquire(lock, timeout=0)
-                say(run.id)
-                train(run)
-            except (Timeout, InUse):  # another process is training it
-                continue
-            except Interrupted:
-                raise
-            except ZooError as error:
-                failed[run.id] = str(error)
-                say(f"{run.id} failed: {error}")
-            finally:
-                lock.release()
-    if any(run.id not in failed and not holds_release(run.folder) for run in runs):
+    errors = _train(runs)
+    trained = [run for run in runs if holds_release(run.folder)]
+    if len(trained) + len(errors) < len(runs):
         return None
-    if len(failed) == len(runs):
-        raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(failed.values()))}")
-    return {run: from_release(train(run)) for run in runs if run.id not in failed}, failed
-
-
-def write_comparison(file: Path, numbers: pd.DataFrame, parts: Sequence[str]) -> None:
-    """Write a comparison as Markdown, and beside it, as .png, every number of every run.
-
-    Args:
-        file: .md.
-        numbers: see `zoo.experiments.statistics.draw_numbers`.
-        parts: paragraphs and tables.
-    """
-    with writing(f'"{file}"'):
-        draw_numbers(numbers, file.with_suffix(".png"))
-        write_text(file, "\n\n".join([*parts, f"![Each number]({file.stem}.png)"]) + "\n")
-
-
-def _conclude(
-    trained: Mapping[Run, RunRecord],
-    failed: dict[str, str],
-    written: SweepFile | None,
-    data: str | Path | None,
-    out: Path,
-) -> Sweep:
-    """Compare all finished runs, and write what was found."""
-    folders = [run.folder for run in trained]
-    subjects = open_subjects(folders)
+    if not trained:
+        raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(errors.values()))}")
+    subjects = open_subjects([run.folder for run in trained])
     names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
-    watch = written.watch if written else {name: name for name in names if _USUAL.fullmatch(name)}
+    watch = {name: name for name in names if _USUAL.fullmatch(name)} if watch is None else watch
     if any("features/" in each for each in watch.values()):  # of which only a look at images tells
-        device = next(iter(trained)).recipe.training.device
-        given = data if any(run.data is not None for run in trained) else None
-        subjects = list(diagnose(*folders, out=out / "report", data=given, device=device).subjects)
+        folders = [run.folder for run in trained]
+        subjects = list(diagnose(folders, out=out / "report", data=trained[0].data).subjects)
     records = [
-        record.model_copy(update={"figures": subject.numbers})
-        for record, subject in zip(trained.values(), subjects, strict=True)
+        from_release(hub.open(run.folder)).model_copy(update={"figures": subject.numbers})
+        for run, subject in zip(trained, subjects, strict=True)
     ]
     numbers = pd.DataFrame(
         {"point": run.point, "seed": run.seed}
         | {title: _value(each, record.figures) for title, each in watch.items()}
         for run, record in zip(trained, records, strict=True)
     ).set_index(["point", "seed"])
-    first = str(numbers.index[0][0])
-    results = Results(records, published_figures() | (written.published if written else {}))
-    found = Sweep(means(numbers, ".3g"), differences(numbers, first), results, failed, out)
-    parts = [f"# {written.question}", f"Source: {written.source}"] if written else ["# Sweep"]
+    first, failed = trained[0].point, {**(failed or {}), **errors}
+    found = Sweep(
+        means(numbers, ".3g"), differences(numbers, first), tabulate(records, published), failed, out
+    )
+    parts = list(head)
     for words, frame in (
         ("Mean ± standard deviation over seeds:", found.frame),
         (f"Difference to {first}, paired by seed, [95 % interval]:", found.changes),
     ):
         parts += [words, markdown_table(["point", *frame], frame.reset_index().to_numpy().tolist())]
     parts += [f"Failed and left out: {name}: {why}" for name, why in failed.items()]
-    write_comparison(out / "sweep.md", numbers, parts)
-    results.write(out)
+    with writing(f'sweep "{out}"'):
+        draw_numbers(numbers, out / "sweep.png")
+        write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
+    found.results.write(out)
     return found
+
+
+def _train(runs: Sequence[Run]) -> dict[str, str]:
+    """Train, one after another, what no other process trains; return why some failed, by `POINT/seed_N`.
+
+    A run's lock is released by the system when its process ends, however that is.
+    """
+    failed = dict[str, str]()
+
+    def finished() -> str:
+        return f"{sum(holds_release(run.folder) for run in runs)} of {len(runs)} runs are finished"
+
+    def train(run: Run) -> None:
+        pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
+
+    for run in runs:
+        if holds_release(run.folder):
+            train(run)  # which refuses one of another recipe
+    say(finished())
+    with interruptible(finished):
+        for run in 2 * list(runs):  # again, for what another process gave up
+            name, lock = (
+                f"{run.point}/seed_{run.seed}",
+                FileLock(run.folder.with_name(f".seed_{run.seed}.lock")),
+            )
+            if name in failed or holds_release(run.folder):
+                continue
+            try:
+                locks.acquire(lock, timeout=0)
+                say(name)
+                train(run)
+            except (Timeout, InUse):  # another process is training it
+                continue
+            except Interrupted:
+                raise
+            except ZooError as error:
+                failed[name] = str(error)
+                say(f"{name} failed: {error}")
+            finally:
+                lock.release()
+    return failed
 
 
 def _value(expression: str, figures: Mapping[str, float]) -> float:
