@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from zoo import catalog, hub
 from zoo.config import Config, is_number, parse
@@ -17,6 +17,7 @@ from zoo.data.config import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
 from zoo.files import is_dir, is_file, read_text
+from zoo.objectives import OBJECTIVES
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
@@ -29,6 +30,7 @@ _DECIDE = {f"training.{key}" for key in ("precision", "release_dtype")}
 _SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
 """Keys in which runs of one experiment may differ: the seed, and how it is computed where no figure moves."""
 
+_RECORDED = ("epochs", "seconds", "hardware", "precision", "seed", "date", "versions")
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -55,6 +57,8 @@ class Evaluated(Config):
 class RunRecord(Config):
     """A finished training and all that was measured on it."""
 
+    model_config = ConfigDict(extra="ignore")  # files of before had more
+
     name: str
     """Of the weights, which is the recipe's."""
     seed: Annotated[int, Field(ge=0)]
@@ -62,8 +66,7 @@ class RunRecord(Config):
     """By dotted key; lists of sections are keys with a number. Of weights that training began with there is
     the hash, unless they are shipped."""
     method: str
-    """What was trained, as papers call it."""
-    architecture: str
+    """As papers call it."""
     data: str
     train_sha256: _Sha256
     """Of the training images' names and labels."""
@@ -71,10 +74,6 @@ class RunRecord(Config):
     largest: int
     """Training images of the most frequent class."""
     smallest: int
-    profile: str | None = None
-    """Of the long tail that was selected."""
-    imbalance: float | None = None
-    """Of that long tail."""
     epochs: int | float
     counted: str
     """Which epoch's weights these are."""
@@ -94,25 +93,22 @@ class RunRecord(Config):
     weights_sha256: _Sha256
 
     @property
+    def decisive(self) -> dict[str, Any]:
+        """The keys of the recipe that decide the result, but for the seed."""
+        return {key: value for key, value in self.recipe.items() if not f"{key}.".startswith(_SAME)}
+
+    @property
     def group(self) -> str:
         """The same for runs of one experiment: they differ in the seed alone."""
-        decides = {key: value for key, value in self.recipe.items() if not f"{key}.".startswith(_SAME)}
-        return json.dumps([self.name, self.train_sha256, decides], sort_keys=True)
+        return json.dumps([self.name, self.train_sha256, self.decisive], sort_keys=True)
 
     @property
     def changed(self) -> dict[str, Any] | None:
-        """Keys in which the recipe differs from the shipped one of its name, seed aside, with their values.
-
-        None where no recipe of that name is shipped.
-        """
+        """What is not as in the shipped recipe of its name; None where there is none."""
         if self.name not in catalog.list_recipes():
             return None
-        shipped = shipped_leaves(self.name)
-        return {
-            key: value
-            for key, value in self.recipe.items()
-            if shipped.get(key, ...) != value and not f"{key}.".startswith(_SAME) and key != START
-        }
+        shipped = {**shipped_leaves(self.name), START: self.recipe.get(START)}
+        return {key: value for key, value in self.decisive.items() if shipped.get(key, ...) != value}
 
     def evaluated(self, kind: str) -> Evaluated | None:
         """Return the newest evaluation of a kind, see `Evaluated.kind`."""
@@ -133,14 +129,15 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
     for name in map(hub.named, names):
         if is_file(name):
             found = read_results(Path(name))
-        elif not is_dir(name) or format.holds_release(Path(name)):
-            found = [from_release(hub.open(Path(name).absolute() if is_dir(name) else name))]
-        elif not (found := _below(Path(name))):
+        elif is_dir(name) and not format.holds_release(Path(name)):
+            found = _below(Path(name))
+        else:
+            found = [from_release(hub.open(name))]
+        if not found:
             raise ZooError(f'"{name}": found no release in it, expected one at any depth')
         for run in found:
-            known = runs.setdefault((run.weights_sha256, run.recipe_sha256, run.date), run)
-            if len(run.evaluations) > len(known.evaluations):
-                runs[run.weights_sha256, run.recipe_sha256, run.date] = run
+            same = run.weights_sha256, run.recipe_sha256, run.date
+            runs[same] = max(runs.get(same, run), run, key=lambda each: len(each.evaluations))
     return list(runs.values())
 
 
@@ -182,53 +179,44 @@ def from_release(release: Release) -> RunRecord:
     if training.get("epochs") is None:
         raise ReleaseError(f"{release.path}: {format.METRICS} has no training.epochs, expected a training")
     data = config["dataset"]
-    words, tail, labelled = data_words(data), data.get("long_tail") or {}, data.get("num_classes") != 0
+    words, counts = data_words(data), data["class_counts"] if data.get("num_classes") else {}
     own = [e for e in release.metrics["evaluations"] if (e["data"], e["split"]) == (words, "test")]
-    began, changes = began_with(plain), training.get("changed_on_resume")
+    began, stopping = began_with(plain), training.get("early_stopping")
     noted = [f"its training {began}, whose epochs and time are not counted here"] if began else []
-    noted += [f"changed while it ran: {changes}"] if changes else []
+    if changes := training.get("changed_on_resume"):
+        noted.append(f"changed while it ran: {changes}")
     noted += dict.fromkeys(f"{e['protocol']}: {split_words(e)}" for e in own if split_words(e) != e["split"])
-    stopping = training.get("early_stopping")
+    leaves = flat(_whole(plain))
+    for key, record in ((START, "init_weights_sha256"), (TEACHERS, "teacher_sha256")):
+        if training.get(record) is not None and "shipped:" not in str(leaves.get(key)):
+            leaves[key] = training[record]  # a folder may hold others
     entry = {
         "name": release.name,
-        "recipe": _leaves_of(plain, training),
+        "recipe": leaves,
         "method": method_title(release.name, plain),
-        "architecture": release.config["architecture"],
         "data": words,
         "train_sha256": data.get("sha256"),
         "classes": data.get("num_classes"),
-        **{key: data["class_counts"][key] if labelled else 0 for key in ("largest", "smallest")},
-        "profile": tail.get("profile"),
-        "imbalance": tail.get("imbalance"),
+        "largest": counts.get("largest", 0),
+        "smallest": counts.get("smallest", 0),
         "counted": f"early stopping chose the epoch by {stopping['metric']}" if stopping else "last epoch",
-        "evaluations": [
-            {
-                "protocol": each["protocol"],
-                # results of before have no seed, and none had another than 0
-                "settings": (each.get("settings") or {})
-                | ({"seed": each["seed"]} if each.get("seed") else {}),
-                "test_sha256": (each.get("test_set") or {}).get("sha256"),
-                "metrics": {name: value for name, value in each["metrics"].items() if is_number(value)},
-            }
-            for each in own
-        ],
-        **{key: training.get(key) for key in ("epochs", "seconds", "hardware", "precision", "seed")},
-        **{key: training.get(key) for key in ("date", "versions")},
+        "evaluations": [_evaluated(each) for each in own],
         "noted": noted,
         **{key: config[key] for key in ("recipe_sha256", "weights_sha256")},
+        **{key: training.get(key) for key in _RECORDED},
     }
     return parse(RunRecord, entry, str(release.path), ReleaseError)
 
 
-def _leaves_of(plain: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe's leaves, with the hashes of weights in the place of folders, which may hold others."""
-    found = flat(_whole(plain))
-    sha256, teachers = training.get("init_weights_sha256"), training.get("teacher_sha256")
-    if sha256 is not None and not str(found.get(START)).startswith("shipped:"):
-        found[START] = sha256
-    if teachers is not None and not all(str(each).startswith("shipped:") for each in found[TEACHERS]):
-        found[TEACHERS] = teachers
-    return found
+def _evaluated(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of metrics.json as an `Evaluated`; a seed other than 0 is one of its settings."""
+    seed = {"seed": entry["seed"]} if entry.get("seed") else {}
+    return {
+        "protocol": entry["protocol"],
+        "settings": {**(entry.get("settings") or {}), **seed},
+        "test_sha256": (entry.get("test_set") or {}).get("sha256"),
+        "metrics": {name: value for name, value in entry["metrics"].items() if is_number(value)},
+    }
 
 
 def flat(plain: Any, path: str = "") -> dict[str, Any]:
@@ -259,32 +247,18 @@ def _whole(plain: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-_TITLES = {
-    "bcl": "BCL",
-    "balanced_softmax": "Balanced Softmax",
-    "cross_entropy": "cross-entropy",
-    "crt": "cRT",
-    "gpaco": "GPaCo",
-    "ldam": "LDAM",
-    "ldam_drw": "LDAM-DRW",
-    "lws": "LWS",
-    "moco": "MoCo",
-    "moco_v3": "MoCo v3",
-    "paco": "PaCo",
-    "pico": "PiCO",
-    "simclr": "SimCLR",
-    "sup_con": "SupCon",
-}
+_TITLES = {"balanced_softmax": "Balanced Softmax", "cross_entropy": "cross-entropy", "crt": "cRT"}
+_TITLES |= {"ldam": "LDAM", "ldam_drw": "LDAM-DRW", "lws": "LWS"}
 
 
 def method_title(name: str, recipe: Mapping[str, Any]) -> str:
     """Name what a plain recipe trains, as papers do; MoCo's version is told by the recipe's name."""
-    objective, method = recipe["objective"], recipe.get("method")
-    kind, loss = str(objective["name"]), objective.get("loss")
-    loss = loss["name"] if isinstance(loss, Mapping) else loss
+    objective, method, loss = recipe["objective"], recipe.get("method"), recipe["objective"].get("loss")
+    kind, loss = str(objective["name"]), loss["name"] if isinstance(loss, Mapping) else loss
+    title = getattr(OBJECTIVES.get(kind), "__name__", kind)
     if kind == "classify":  # named by its loss, or by what decides the loss
-        kind = str(method["name"]) if method else str(loss)
-    title = _TITLES.get(kind, kind.replace("_", " "))
+        kind = str(method["name"] if method else loss)
+        title = _TITLES.get(kind, kind.replace("_", " "))
     # tables have this baseline twice: with crops and flips, and in the setting of what it is compared with
     if kind == "cross_entropy" and any(op.get("op") == "auto_augment" for op in recipe["views"]["train"][0]):
         title += " + AutoAugment"

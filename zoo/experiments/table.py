@@ -169,7 +169,7 @@ def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
         "data": run.data,
         "sha256": run.train_sha256,
         "images": run.classes * run.largest,
-        "imbalance": run.imbalance or run.largest / max(run.smallest, 1),
+        "imbalance": run.largest / max(run.smallest, 1),
         "measured by": chosen.measure if chosen else "-",
         **{name: chosen.metrics.get(name) if chosen else None for name in METRICS},
         "seconds": run.seconds,
