@@ -10,7 +10,7 @@ from typing import Any
 from zoo import hub
 from zoo.data.any_data import Data
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.experiments.sweep import Sweep, every_seed, run_all
+from zoo.experiments.sweep import Sweep, SweepFile, every_seed, run_all
 from zoo.files import RUNS
 from zoo.pretraining import plan_finetuning
 from zoo.recipe import Recipe
@@ -99,5 +99,6 @@ def compare(
     if not made:
         raise ZooError(f"methods: none fits: {next(iter(left_out.values()), 'none is given')}")
     runs = every_seed(made, seeds, out, dict.fromkeys(made, root))
-    head = [f"# {start}: {base.backbone.arch}, {base.training.epochs} epochs", "Percent, on the test split."]
-    return run_all(runs, out, resume=resume, head=head, watch=_WATCH, published={}, failed=left_out)
+    question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"
+    about = SweepFile(question=question, source="zoo compare", watch=_WATCH)
+    return run_all(runs, out, about, resume=resume, left_out=left_out)

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,8 +17,7 @@ from scipy import stats
 from zoo import catalog, hub
 from zoo.config import is_number
 from zoo.data.any_data import Data, own_root
-from zoo.data.memory import Root
-from zoo.errors import DataError, Interrupted, ReleaseError, ZooError
+from zoo.errors import Interrupted, ReleaseError, ZooError
 from zoo.evaluation.evaluate import evaluate, open_own, parse_protocol
 from zoo.experiments.records import RunRecord, find, from_release
 from zoo.files import RUNS, is_file
@@ -38,24 +36,12 @@ RISK = 0.01
 FEWEST_SEEDS = 5
 """Of which a spread is known well enough to judge by."""
 
-FACTS = ("steps", "epochs", "images", "seed")
-"""Counts of a training that have to be equal, unless it may stop early."""
-
-SCALARS = ("loss", "accuracy", "positive_score", "negative_score", "uniformity", "alignment", "p_sup")
+_NAMES = ("loss", "accuracy", "positive_score", "negative_score", "uniformity", "alignment", "p_sup")
+SCALARS = tuple(f"recorded/{name}" for name in _NAMES)
 """What a training recorded of itself that is judged where its spread over seeds is known."""
 
-Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Of each class the test images and the training images, both `[C]`."""
-
-
-class Figure(NamedTuple):
-    """A number of two trainings, and the standard error of its difference; 0: it has to be equal."""
-
-    evaluation: str
-    metric: str
-    recorded: float
-    reproduced: float
-    error: float = 0.0
+Figure = tuple[str, str, float, float, float]
+"""Evaluation, metric, what was recorded and reproduced, the standard error of the difference; 0: equal."""
 
 
 def judged(figures: Sequence[Figure], seeds: int = 0, points: float | None = None) -> pd.DataFrame:
@@ -69,11 +55,11 @@ def judged(figures: Sequence[Figure], seeds: int = 0, points: float | None = Non
         The figures with `difference`, `tolerance` and `verdict`: `same`, `within` the tolerance, `differs`,
         or `missing` where nothing was made again.
     """
-    table = pd.DataFrame(figures)
-    chance = 1 - RISK / (2 * max(1, int((table["error"] > 0).sum())))
+    table = pd.DataFrame(figures, columns=["evaluation", "metric", "recorded", "reproduced", "error"])
+    error = table.pop("error")
+    chance = 1 - RISK / (2 * max(1, (error > 0).sum()))
     quantile = stats.t.ppf(chance, seeds - 1) if seeds else stats.norm.ppf(chance)
     table["difference"] = table["reproduced"] - table["recorded"]
-    error = table.pop("error")
     table["tolerance"] = quantile * error if points is None else np.where(error > 0, points, 0.0)
     same, missing = table["difference"] == 0, table["reproduced"].isna()
     within = table["difference"].abs() <= table["tolerance"]
@@ -82,26 +68,23 @@ def judged(figures: Sequence[Figure], seeds: int = 0, points: float | None = Non
 
 
 def compared(
-    recorded: RunRecord, again: RunRecord, counts: Counts, seeds: Sequence[RunRecord] = ()
+    recorded: RunRecord,
+    again: RunRecord,
+    test_counts: NDArray[np.int64],
+    train_counts: NDArray[np.int64],
+    seeds: Sequence[RunRecord] = (),
 ) -> Iterator[Figure]:
-    """Yield what both trainings recorded of themselves and every evaluation that both have.
+    """Yield what two trainings recorded of themselves, and all evaluations that both have, but for intervals.
 
     The difference of two shares p, each of the same n test images, has the variance 2 p (1 - p) / n; a spread
     s over seeds adds 2 s^2. The calibration error, a difference of accuracy and confidence, has the
-    accuracy's p. Numbers of images and queries have to be equal. Intervals are left out.
-
-    Args:
-        recorded: with figures.
-        again: of the training that was made again.
-        counts: images of each class.
-        seeds: trainings with other seeds.
+    accuracy's p. Numbers of images and queries have to be equal. The counts `[C]` are of each class's images.
     """
-    for name in (f"recorded/{scalar}" for scalar in SCALARS):
+    for name in SCALARS:
         if name in recorded.figures and (spread := _spread([each.figures for each in seeds], name)):
             now = again.figures.get(name, math.nan)
-            yield Figure("training", name, recorded.figures[name], now, math.sqrt(2) * spread)
-    test, train = counts
-    groups = frequency_groups(torch.tensor(train))
+            yield "training", name, recorded.figures[name], now, math.sqrt(2) * spread
+    groups = frequency_groups(torch.tensor(train_counts))
     for number, entry in enumerate(recorded.evaluations, 1):
         new = again.evaluated(entry.kind)
         others = [each.metrics for run in seeds if (each := run.evaluated(entry.kind))]
@@ -110,10 +93,10 @@ def compared(
                 continue
             now, error = new.metrics.get(name, math.nan), 0.0
             if not name.endswith(("images", "queries")):
-                images = test[groups[name].numpy()].sum() if name in groups else test.sum()
+                images = test_counts[groups[name].numpy() if name in groups else ...].sum()
                 share = entry.metrics["accuracy"] if "calibration" in name else (was + now) / 2
                 error = math.sqrt(2 * share * (100 - share) / images + 2 * _spread(others, name) ** 2)
-            yield Figure(f"{number} {entry.protocol}", name, was, now, error)
+            yield f"{number} {entry.protocol}", name, was, now, error
 
 
 def _spread(seeds: Sequence[Mapping[str, float]], name: str) -> float:
@@ -201,8 +184,11 @@ def reproduce(
         raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     seeds = _seeds(own, spread)
     if rank() == 0:
-        _check_origins(recorded)
-        counts = _counts(recorded, own, recipe, data)
+        for key, start, expected in origins(recorded.recipe, training, recorded.name):
+            _check(f'{key} "{start}": found weights', sha256_of(key, hub.open(start).config), expected)
+        sets = [open_own(recorded, recipe.data, split, data) for split in ("test", "train")]
+        for each, expected in zip(sets, (own.evaluations[0].test_sha256, own.train_sha256), strict=True):
+            _check(f"data: found {len(each):,} images", each.describe()["sha256"], expected)
     made = pretrain(recipe, out=out, data=data, resume=resume, images=recorded.images)
     if rank() > 0:
         return None
@@ -216,31 +202,28 @@ def reproduce(
         except Interrupted:
             raise
         except ZooError as error:
-            not_repeated[each.kind] = str(error)
+            not_repeated[each.protocol] = str(error)
     if len(not_repeated) == len(own.evaluations):
         why = next(iter(not_repeated.values()))
         raise ZooError(f"{recorded.name}: none of its evaluations could be repeated: {why}")
-    facts = () if recipe.training.early_stopping else FACTS
+    facts = () if recipe.training.early_stopping else ("steps", "epochs", "images", "seed")
     new = made.metrics["training"]
-    figures = [Figure("training", fact, training[fact], new[fact]) for fact in facts if fact in training]
+    figures = [("training", fact, training[fact], new[fact], 0.0) for fact in facts if fact in training]
     before, after = (
         from_release(subject.release).model_copy(update={"figures": subject.numbers})
         for subject in open_subjects([recorded.path, made.path])
     )
-    figures += compared(before, after, counts, seeds)
+    figures += compared(before, after, *(each.class_counts for each in sets), seeds)
     hashes = ("weights_sha256", "centers_sha256")
     same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
     table = judged(figures, len(seeds), tolerance)
     return Reproduction(recorded, made, table, not_repeated, len(seeds), same)
 
 
-def _check_origins(release: Release) -> None:
-    """Make sure that the releases that training began with are there, and are what they were."""
-    for key, name, expected in origins(release.recipe, release.metrics["training"], release.name):
-        if expected not in (None, found := sha256_of(key, hub.open(name).config)):
-            raise ReleaseError(
-                f'{release.name}: {key} "{name}": found weights of sha256 {found}, expected {expected}'
-            )
+def _check(what: str, found: str, expected: str | None) -> None:
+    """Refuse what is not what it was when the release was made, by its SHA-256."""
+    if expected not in (None, found):
+        raise ReleaseError(f"{what} of sha256 {found}, expected {expected}")
 
 
 def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
@@ -254,15 +237,3 @@ def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
         expected = f"trainings like {own.name} with {FEWEST_SEEDS} or more other seeds"
         raise ZooError(f'spread: found {found} in "{place}", expected {expected}')
     return alike
-
-
-def _counts(release: Release, own: RunRecord, recipe: Recipe, root: Root) -> Counts:
-    """Count a release's images of each class; raise `DataError` for other images than it has recorded."""
-    train_set, test_set = (open_own(release, recipe.data, split, root) for split in ("train", "test"))
-    for dataset, expected in ((train_set, own.train_sha256), (test_set, own.evaluations[0].test_sha256)):
-        if expected not in (None, found := dataset.describe()["sha256"]):
-            raise DataError(
-                f"{release.name} was made of images with names and labels of sha256 {expected}, found "
-                f"{found}: other data, or in another order"
-            )
-    return test_set.class_counts, train_set.class_counts

@@ -41,14 +41,14 @@ class SweepFile(Config):
 
     question: str
     source: str
-    recipes: list[str]
-    set: dict[str, Any]
+    recipes: list[str] = []
+    set: dict[str, Any] = {}
     """By key of the recipe a list of values, or of values by their labels. One value is an override."""
-    seeds: list[int]
-    watch: dict[str, str]
+    seeds: list[int] = [0, 1, 2]
+    watch: dict[str, str] = {}
     """By title a number out of `RunRecord.figures`: `NAME`, `NAME - NAME`, or `NAME or NAME`, where the
-    second stands in for the first in runs that lack it."""
-    found: str | None
+    second stands in for the first in runs that lack it. None: accuracies, loss and uniformity."""
+    found: str | None = None
     """What was found, with date and machine."""
     published: dict[str, Published] = {}
     """By recipe."""
@@ -123,22 +123,24 @@ def sweep(
     """
     if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
-    values, written = dict(vary or {}), None
     name = names[0].name if isinstance(names[0], Recipe) else Path(str(names[0])).name
     out = RUNS / "sweeps" / name.removesuffix(".yaml") if out is None else Path(out)
-    asks = is_file(names[0]) and "\nquestion:" in f"\n{catalog.recipe_text(Path(names[0]))}"
-    if asks or name in catalog.list_sweeps():
-        written = read_sweep(names[0])
-        names, values = names[1:] or written.recipes, written.set | values
-        seeds = written.seeds if seeds is None else seeds
-    points = lay_out(names, values)
+    about = SweepFile(question="Sweep", source=", ".join(map(str, names[:9])))
+    if is_sweep(names[0]):
+        about = read_sweep(names[0])
+        names = names[1:] or about.recipes
+    points = lay_out(names, about.set | dict(vary or {}))
     own_root(data, *(recipe.data for recipe in points.values()))
     roots = {point: folder_for(recipe.data, data) for point, recipe in points.items()}
-    runs = every_seed(points, (0, 1, 2) if seeds is None else seeds, out, roots)
-    head = [f"# {written.question}", f"Source: {written.source}"] if written else ["# Sweep"]
-    published = published_figures() | (written.published if written else {})
-    watch = written.watch if written else None
-    return run_all(runs, out, resume=resume, head=head, watch=watch, published=published)
+    runs = every_seed(points, about.seeds if seeds is None else seeds, out, roots)
+    return run_all(runs, out, about, resume=resume)
+
+
+def is_sweep(name: Any) -> bool:
+    """Whether it is a shipped sweep, or a file that asks a question, as no recipe does."""
+    if isinstance(name, str | Path) and is_file(name):
+        return re.search(r"^question:", catalog.recipe_text(Path(name)), re.MULTILINE) is not None
+    return name in catalog.list_sweeps()
 
 
 def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> dict[str, Recipe]:
@@ -185,27 +187,15 @@ def every_seed(
 def run_all(
     runs: Sequence[Run],
     out: Path,
+    about: SweepFile,
     *,
     resume: bool,
-    head: Sequence[str],
-    watch: Mapping[str, str] | None,
-    published: Mapping[str, Published],
-    failed: Mapping[str, str] | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Sweep | None:
-    """Train all runs and write what was found; None while other processes train some.
+    """Train all runs and write to `out` what was found; None while other processes train some.
 
-    Args:
-        runs: of which finished ones are taken as they are.
-        out: the folder that all are in.
-        resume: go on with what lies in it.
-        head: paragraphs that `sweep.md` begins with.
-        watch: see `SweepFile.watch`; accuracies, loss and uniformity when None.
-        published: figures by recipe.
-        failed: points that have no runs, and why.
-
-    Raises:
-        Interrupted: on a signal.
-        ZooError: if no run could be trained, or a finished one is of another recipe.
+    `left_out` has points without runs, and why. An Interrupted tells of a signal, a ZooError if no run could
+    be trained, or a finished one is of another recipe.
     """
     if not (resume or is_unused(out)):
         raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
@@ -220,7 +210,7 @@ def run_all(
         raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(errors.values()))}")
     subjects = open_subjects([run.folder for run in trained])
     names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
-    watch = {name: name for name in names if _USUAL.fullmatch(name)} if watch is None else watch
+    watch = about.watch or {name: name for name in names if _USUAL.fullmatch(name)}
     if any("features/" in each for each in watch.values()):  # of which only a look at images tells
         folders = [run.folder for run in trained]
         subjects = list(diagnose(folders, out=out / "report", data=trained[0].data).subjects)
@@ -233,11 +223,10 @@ def run_all(
         | {title: _value(each, record.figures) for title, each in watch.items()}
         for run, record in zip(trained, records, strict=True)
     ).set_index(["point", "seed"])
-    first, failed = trained[0].point, {**(failed or {}), **errors}
-    found = Sweep(
-        means(numbers, ".3g"), differences(numbers, first), tabulate(records, published), failed, out
-    )
-    parts = list(head)
+    first, failed = trained[0].point, {**(left_out or {}), **errors}
+    results = tabulate(records, published_figures() | about.published)
+    found = Sweep(means(numbers, ".3g"), differences(numbers, first), results, failed, out)
+    parts = [f"# {about.question}", f"Source: {about.source}"]
     for words, frame in (
         ("Mean ± standard deviation over seeds:", found.frame),
         (f"Difference to {first}, paired by seed, [95 % interval]:", found.changes),
@@ -247,7 +236,7 @@ def run_all(
     with writing(f'sweep "{out}"'):
         draw_numbers(numbers, out / "sweep.png")
         write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
-    found.results.write(out)
+    results.write(out)
     return found
 
 
