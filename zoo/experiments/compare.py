@@ -72,12 +72,11 @@ def compare(
         overrides: see `pretrain`.
 
     Returns:
-        What was found, `failed` with the methods that start or recipe do not allow; None if other processes
-        are still training the rest.
+        As `sweep`; `failed` has also the methods that start or recipe do not allow.
 
     Raises:
         Interrupted: on a signal; the same call with `resume` goes on.
-        ZooError: for anything wrong with recipe, methods, seeds, data or folder; if nothing could be trained.
+        ZooError: for anything wrong, before the first training; if nothing could be trained.
     """
     start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
     out = RUNS / f"{start}_compared" if out is None else Path(out)

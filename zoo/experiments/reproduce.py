@@ -17,7 +17,7 @@ from scipy import stats
 from zoo import catalog, hub
 from zoo.config import is_number
 from zoo.data.any_data import Data, own_root
-from zoo.errors import Interrupted, ReleaseError, ZooError
+from zoo.errors import ReleaseError, ZooError
 from zoo.evaluation.evaluate import evaluate, open_own, parse_protocol
 from zoo.experiments.records import RunRecord, find, from_release
 from zoo.files import RUNS, is_file
@@ -74,7 +74,7 @@ def compared(
     train_counts: NDArray[np.int64],
     seeds: Sequence[RunRecord] = (),
 ) -> Iterator[Figure]:
-    """Yield what two trainings recorded of themselves, and all evaluations that both have, but for intervals.
+    """Yield what two trainings recorded of themselves and all that was measured, but for intervals.
 
     The difference of two shares p, each of the same n test images, has the variance 2 p (1 - p) / n; a spread
     s over seeds adds 2 s^2. The calibration error, a difference of accuracy and confidence, has the
@@ -87,11 +87,12 @@ def compared(
     groups = frequency_groups(torch.tensor(train_counts))
     for number, entry in enumerate(recorded.evaluations, 1):
         new = again.evaluated(entry.kind)
+        metrics = new.metrics if new else {}
         others = [each.metrics for run in seeds if (each := run.evaluated(entry.kind))]
-        for name, was in {} if new is None else entry.metrics.items():
+        for name, was in entry.metrics.items():
             if "interval" in name:
                 continue
-            now, error = new.metrics.get(name, math.nan), 0.0
+            now, error = metrics.get(name, math.nan), 0.0
             if not name.endswith(("images", "queries")):
                 images = test_counts[groups[name].numpy() if name in groups else ...].sum()
                 share = entry.metrics["accuracy"] if "calibration" in name else (was + now) / 2
@@ -113,7 +114,6 @@ class Reproduction:
         recorded: the release that was to be reproduced.
         made: the new one.
         figures: every number that was judged, of the training and of each evaluation, see `judged`.
-        not_repeated: evaluations that could not be made again, and why.
         seeds: how many trainings with other seeds the spread of training is known from; 0 without one.
         same_weights: whether weights, and centers where there are any, are the same bits, by their SHA-256.
     """
@@ -121,7 +121,6 @@ class Reproduction:
     recorded: Release
     made: Release
     figures: pd.DataFrame
-    not_repeated: dict[str, str]
     seeds: int
     same_weights: bool
 
@@ -164,8 +163,8 @@ def reproduce(
 
     Raises:
         Interrupted: on a signal, after saving the state.
-        ZooError: for a release that was converted, is a snapshot, or has nothing recorded; for other data
-            than it was trained on, or an initial release that cannot be opened.
+        ZooError: for a release that was converted, is a snapshot, or has nothing recorded; for other data, or
+            another initial release, than it was made of.
     """
     if tolerance is not None and not (is_number(tolerance) and 0 <= tolerance <= 100):
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
@@ -192,20 +191,12 @@ def reproduce(
     made = pretrain(recipe, out=out, data=data, resume=resume, images=recorded.images)
     if rank() > 0:
         return None
-    not_repeated = dict[str, str]()
     for each in own.evaluations:
-        settings = parse_protocol(each.protocol, each.settings).model_dump(mode="json", exclude={"protocol"})
-        try:
-            if from_release(made).evaluated(each.kind) is None:
-                evaluate(made, each.protocol, data, resume=each.protocol in TRAINED, **settings)
-                made = hub.open(made.path)
-        except Interrupted:
-            raise
-        except ZooError as error:
-            not_repeated[each.protocol] = str(error)
-    if len(not_repeated) == len(own.evaluations):
-        why = next(iter(not_repeated.values()))
-        raise ZooError(f"{recorded.name}: none of its evaluations could be repeated: {why}")
+        if from_release(made).evaluated(each.kind) is None:
+            protocol = parse_protocol(each.protocol, each.settings)
+            settings = protocol.model_dump(mode="json", exclude={"protocol"})
+            evaluate(made, each.protocol, data, resume=each.protocol in TRAINED, **settings)
+            made = hub.open(made.path)
     facts = () if recipe.training.early_stopping else ("steps", "epochs", "images", "seed")
     new = made.metrics["training"]
     figures = [("training", fact, training[fact], new[fact], 0.0) for fact in facts if fact in training]
@@ -216,8 +207,7 @@ def reproduce(
     figures += compared(before, after, *(each.class_counts for each in sets), seeds)
     hashes = ("weights_sha256", "centers_sha256")
     same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
-    table = judged(figures, len(seeds), tolerance)
-    return Reproduction(recorded, made, table, not_repeated, len(seeds), same)
+    return Reproduction(recorded, made, judged(figures, len(seeds), tolerance), len(seeds), same)
 
 
 def _check(what: str, found: str, expected: str | None) -> None:

@@ -54,10 +54,14 @@ class SweepFile(Config):
     """By recipe."""
 
 
-def read_sweep(name: str | Path) -> SweepFile:
-    """Read a sweep by name or from a file; raise `RecipeError` naming the file, and the key that is wrong."""
+def read_sweep(name: str | Path) -> SweepFile | None:
+    """Read a sweep by name or from a file; None for what asks no question, as a recipe.
+
+    A `RecipeError` names the file, and the key that is wrong.
+    """
     path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
-    return parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
+    plain = load_yaml(catalog.recipe_text(path), path.name) if is_file(path) else None
+    return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
 
 
 @dataclass(frozen=True)
@@ -118,17 +122,17 @@ def sweep(
 
     Raises:
         Interrupted: on a signal; the same call with `resume` goes on.
-        ZooError: for anything wrong with recipes, values, seeds, data or folder, before the first training;
-            if no run could be trained.
+        ZooError: for anything wrong, before the first training; if no run could be trained.
     """
     if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
-    name = names[0].name if isinstance(names[0], Recipe) else Path(str(names[0])).name
-    out = RUNS / "sweeps" / name.removesuffix(".yaml") if out is None else Path(out)
-    about = SweepFile(question="Sweep", source=", ".join(map(str, names[:9])))
-    if is_sweep(names[0]):
-        about = read_sweep(names[0])
+    first = names[0]
+    name = first.name if isinstance(first, Recipe) else Path(str(first)).stem
+    about = None if isinstance(first, Recipe) else read_sweep(first)
+    if about is not None:
         names = names[1:] or about.recipes
+    about = about or SweepFile(question=f"Sweep of {name}", source="zoo sweep")
+    out = RUNS / "sweeps" / name if out is None else Path(out)
     points = lay_out(names, about.set | dict(vary or {}))
     own_root(data, *(recipe.data for recipe in points.values()))
     roots = {point: folder_for(recipe.data, data) for point, recipe in points.items()}
@@ -136,21 +140,17 @@ def sweep(
     return run_all(runs, out, about, resume=resume)
 
 
-def is_sweep(name: Any) -> bool:
-    """Whether it is a shipped sweep, or a file that asks a question, as no recipe does."""
-    if isinstance(name, str | Path) and is_file(name):
-        return re.search(r"^question:", catalog.recipe_text(Path(name)), re.MULTILINE) is not None
-    return name in catalog.list_sweeps()
-
-
 def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> dict[str, Recipe]:
     """Return the recipe of each point; raise `ZooError` naming the key, value or recipe that is wrong."""
     if "training.seed" in vary:
         raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
-    axes = {key: _labelled(key, given) for key, given in vary.items()}
-    names = [Recipe.load(each, ()).name for each in recipes]
-    tags = [name.partition(".")[2] for name in names]
-    bases = dict(zip(tags if len({*tags}) == len(tags) else names, recipes, strict=True))
+    axes = dict[str, dict[str, Any]]()  # values by their labels
+    for key, given in vary.items():
+        if not (isinstance(given, Mapping | list | tuple) and given):
+            raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
+        labelled = given.items() if isinstance(given, Mapping) else ((_label(each), each) for each in given)
+        axes[key] = dict(labelled)
+    bases = {Recipe.load(each, ()).name: each for each in recipes}
     points = dict[str, Recipe]()
     for *values, (label, base) in itertools.product(*(own.items() for own in axes.values()), bases.items()):
         chosen = list(zip(axes, values, strict=True))
@@ -161,13 +161,8 @@ def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> 
     return points
 
 
-def _labelled(key: str, given: Any) -> dict[str, Any]:
-    """Return the values of a key by their labels."""
-    if isinstance(given, Mapping) and given:
-        return {str(label): value for label, value in given.items()}
-    if not isinstance(given, list | tuple) or not given:
-        raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
-    return {each if isinstance(each, str) else json.dumps(each, default=str): each for each in given}
+def _label(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def every_seed(
@@ -250,12 +245,6 @@ def _train(runs: Sequence[Run]) -> dict[str, str]:
     def finished() -> str:
         return f"{sum(holds_release(run.folder) for run in runs)} of {len(runs)} runs are finished"
 
-    def train(run: Run) -> None:
-        pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
-
-    for run in runs:
-        if holds_release(run.folder):
-            train(run)  # which refuses one of another recipe
     say(finished())
     with interruptible(finished):
         for run in 2 * list(runs):  # again, for what another process gave up
@@ -263,17 +252,18 @@ def _train(runs: Sequence[Run]) -> dict[str, str]:
                 f"{run.point}/seed_{run.seed}",
                 FileLock(run.folder.with_name(f".seed_{run.seed}.lock")),
             )
-            if name in failed or holds_release(run.folder):
+            if name in failed:
                 continue
             try:
                 locks.acquire(lock, timeout=0)
-                say(name)
-                train(run)
+                pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
             except (Timeout, InUse):  # another process is training it
                 continue
             except Interrupted:
                 raise
             except ZooError as error:
+                if holds_release(run.folder):  # of another recipe
+                    raise
                 failed[name] = str(error)
                 say(f"{name} failed: {error}")
             finally:
