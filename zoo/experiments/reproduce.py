@@ -185,9 +185,9 @@ def reproduce(
     if rank() == 0:
         for key, start, expected in origins(recorded.recipe, training, recorded.name):
             _check(f'{key} "{start}": found weights', sha256_of(key, hub.open(start).config), expected)
-        sets = [open_own(recorded, recipe.data, split, data) for split in ("test", "train")]
-        for each, expected in zip(sets, (own.evaluations[0].test_sha256, own.train_sha256), strict=True):
-            _check(f"data: found {len(each):,} images", each.describe()["sha256"], expected)
+        train_set, test_set = (open_own(recorded, recipe.data, split, data) for split in ("train", "test"))
+        _check("data: found training images", train_set.describe()["sha256"], own.train_sha256)
+        _check("data: found test images", test_set.describe()["sha256"], own.evaluations[0].test_sha256)
     made = pretrain(recipe, out=out, data=data, resume=resume, images=recorded.images)
     if rank() > 0:
         return None
@@ -201,10 +201,11 @@ def reproduce(
     new = made.metrics["training"]
     figures = [("training", fact, training[fact], new[fact], 0.0) for fact in facts if fact in training]
     before, after = (
-        from_release(subject.release).model_copy(update={"figures": subject.numbers})
-        for subject in open_subjects([recorded.path, made.path])
+        from_release(release).model_copy(update={"figures": subject.numbers})
+        for release in (recorded, made)
+        for subject in open_subjects([release])
     )
-    figures += compared(before, after, *(each.class_counts for each in sets), seeds)
+    figures += compared(before, after, test_set.class_counts, train_set.class_counts, seeds)
     hashes = ("weights_sha256", "centers_sha256")
     same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
     return Reproduction(recorded, made, judged(figures, len(seeds), tolerance), len(seeds), same)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
-from zoo.launch import crowd, rank
+from zoo.launch import launched, rank
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
@@ -55,7 +55,7 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
     """Yield a function of (how many are done, text) that prints a line, over itself on a terminal."""
     began = last = time.monotonic()
-    terminal = sys.stderr.isatty() and crowd() == 1  # several would write over each other
+    terminal = sys.stderr.isatty() and launched() == 1  # several would write over each other
 
     def show(done: int, text: str) -> None:
         nonlocal last
