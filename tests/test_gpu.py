@@ -211,16 +211,3 @@ def test_looking_changes_nothing_and_waits_for_nothing(kind: str) -> None:
         rows.append(stepper.observation.class_row({}))
     assert losses_of_both[0] == pytest.approx(losses_of_both[1], rel=0.02)
     assert rows[0] is None and rows[1] is not None and sum(rows[1]["images"]) > 10 * 24
-
-
-def test_processes_of_a_sweep_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zoo.experiments.runs import take_gpu
-
-    before = torch.cuda.current_device()
-    try:
-        for place in range(torch.cuda.device_count() + 1):
-            monkeypatch.setenv("LOCAL_RANK", str(place))
-            take_gpu()
-            assert torch.cuda.current_device() == place % torch.cuda.device_count()
-    finally:
-        torch.cuda.set_device(before)
