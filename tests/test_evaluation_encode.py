@@ -42,11 +42,8 @@ def test_features_are_those_of_evaluation_mode_and_the_model_is_left_as_it_was()
         assert torch.equal(extract(model, batches(), device="cpu").features, found.features)
     half = extract(encoder().bfloat16(), batches(), device="cpu").features
     assert half.dtype == torch.float32 and 0 < (half - found.features).abs().max() < 0.05
-    for alone in ([images for images, _ in batches()], [[images] for images, _ in batches()]):
-        assert extract(encoder(), alone, device="cpu").labels.tolist() == [-1] * 7
-
-
-IMAGES = torch.zeros(2, 3, 8, 8)
+    alone = extract(encoder(), [images for images, _ in batches()], device="cpu")
+    assert alone.labels.tolist() == [-1] * 7
 
 
 @pytest.mark.parametrize(
@@ -54,8 +51,6 @@ IMAGES = torch.zeros(2, 3, 8, 8)
     [
         (encoder(), [], "no batch"),
         (encoder()[:3], batches(), r"returned \[4, 8, 6, 6\], expected \[4, D\]"),
-        (encoder(), [IMAGES, {"image": IMAGES}], "batch 1: found a dict, expected images"),
-        (encoder(), [IMAGES, [IMAGES, torch.zeros(2, 10)]], "batch 1: found a list, expected images"),
     ],
 )
 def test_anything_but_images_to_features_is_refused(model: nn.Module, data: object, message: str) -> None:
