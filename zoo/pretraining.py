@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +14,7 @@ from zoo.data.any_data import Data, own_root
 from zoo.data.config import data_words
 from zoo.data.image_ids import list_images
 from zoo.data.memory import Root
-from zoo.errors import DataError, TrainingError, ZooWarning
+from zoo.errors import DataError, TrainingError
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data
 from zoo.evaluation.measure import ProbeData, measure
@@ -24,7 +23,6 @@ from zoo.files import RUNS, is_file, write_text
 from zoo.images import ImageList
 from zoo.launch import others_waiting, restarted
 from zoo.objectives import Objective
-from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe, templates
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.recipe.planning import plan_pretraining
@@ -104,7 +102,7 @@ def pretrain(
     with interruptible(saved), join(pick_device(settings.device).type) as ranks:
         first = ranks.rank == 0
         with ranks.in_turn():  # what one fetches or decodes, the others find
-            sets = open_sets(planned, root, images, ranks)
+            sets = open_sets(planned, root, images)
             model = build_objective(beginning(planned), sets[0])
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():
             if first and isinstance(root, str | Path):
@@ -119,9 +117,7 @@ def pretrain(
     return hub.open(out)
 
 
-def open_sets(
-    recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None = None, ranks: Ranks = ALONE
-) -> Sets:
+def open_sets(recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None = None) -> Sets:
     """Open the training and test images of a recipe; None for these where there are none and none are needed.
 
     Raises:
@@ -137,11 +133,9 @@ def open_sets(
         raise DataError(f"evaluation: the training images have {found}, expected --set 'evaluation=[]'")
     try:
         return train_set, open_dataset(config, "test", data, images.get("test"))
-    except DataError as error:
+    except DataError:
         if recipe.evaluation:
             raise
-        if ranks.rank == 0 and classes:  # who has images alone expects no test images of them
-            warnings.warn(f"the release gets no map of test features: {error}", ZooWarning, stacklevel=2)
         return train_set, None
 
 
@@ -292,7 +286,7 @@ def finish(
     )
     training = training_facts(recipe, objective, stages, train_set, ranks)
     names, counts, sample = train_set.class_names, torch.from_numpy(train_set.class_counts), None
-    if test_set is not None:
+    if recipe.evaluation and test_set is not None:  # else nothing was encoded
         sample = Sample(data.test, torch.from_numpy(test_set.labels.copy()), names, counts)
     say("drawing the release's pictures")
     subject = Subject(

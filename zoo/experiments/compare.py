@@ -18,12 +18,16 @@ from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
 
-_BY_NAME = (
-    *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
-    *("class_balanced_sampling", "crt", "tau_normalized", "lws", "ldam_drw"),
-)
-METHODS: dict[str, dict[str, Any]] = {
-    **{name: {"name": name} for name in _BY_NAME},
+METHODS: dict[str, Any] = {
+    "cross_entropy": "cross_entropy",
+    "balanced_softmax": "balanced_softmax",
+    "logit_adjustment": "logit_adjustment",
+    "post_hoc_logit_adjustment": "post_hoc_logit_adjustment",
+    "class_balanced_sampling": "class_balanced_sampling",
+    "crt": "crt",
+    "tau_normalized": "tau_normalized",
+    "lws": "lws",
+    "ldam_drw": "ldam_drw",
     "from_centers": {"name": "from_centers", "prior": False},
     "from_centers_prior": {"name": "from_centers", "prior": True},
     "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},
@@ -72,11 +76,7 @@ def compare(
         overrides: see `pretrain`.
 
     Returns:
-        As `sweep`; `failed` has also the methods that start or recipe do not allow.
-
-    Raises:
-        Interrupted: on a signal; the same call with `resume` goes on.
-        ZooError: for anything wrong, before the first training; if nothing could be trained.
+        As `sweep`; `failed` has also the methods that start or recipe do not allow. So are the errors.
     """
     start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
     out = RUNS / f"{start}_compared" if out is None else Path(out)

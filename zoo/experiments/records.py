@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,6 @@ from zoo.release.evaluations import split_words
 from zoo.release.provenance import START, TEACHERS, began_with
 
 RESULTS = "results.json"
-_LARGEST = 1 << 26  # bytes of a file of records
 _DECIDE = {f"training.{key}" for key in ("precision", "release_dtype")}
 _SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
 """Keys in which runs of one experiment may differ: the seed, and how it is computed where no figure moves."""
@@ -41,12 +40,6 @@ class Evaluated(Config):
     settings: dict[str, Any]
     test_sha256: _Sha256 | None
     metrics: dict[str, float]
-
-    @property
-    def measure(self) -> str:
-        """The protocol, and what makes its figures others than those of the same protocol elsewhere."""
-        weighted = self.protocol == "linear" and self.settings.get("balanced") is True
-        return f"{self.protocol}, balanced" if weighted else self.protocol
 
     @property
     def kind(self) -> str:
@@ -75,8 +68,6 @@ class RunRecord(Config):
     """Training images of the most frequent class."""
     smallest: int
     epochs: int | float
-    counted: str
-    """Which epoch's weights these are."""
     evaluations: list[Evaluated]
     """Those on the training's own data."""
     figures: dict[str, float] = {}
@@ -120,10 +111,7 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
 
     In a folder called `results` every .json file is one of records. What lies in a folder and has no record,
     such as a converted release, is left out with a warning. Of copies of a run, the one on which most was
-    measured is returned.
-
-    Raises:
-        ZooError: for a name that is none of these, a folder without any run, or a damaged file.
+    measured is returned. A `ZooError` names what is none of these, an empty folder, or a damaged file.
     """
     runs: dict[tuple[str, str, str], RunRecord] = {}
     for name in map(hub.named, names):
@@ -142,11 +130,9 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
 
 
 def _below(folder: Path) -> list[RunRecord]:
-    """Return all that lies in a folder, but for hidden ones: a release that is being written is one."""
+    """Return all that lies in a folder."""
     found = list[RunRecord]()
     for path in sorted(folder.rglob("*.json")):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
-            continue
         if path.parent.name == "results":
             found += read_results(path)
         elif path.name == format.CONFIG and format.holds_release(path.parent):
@@ -160,7 +146,7 @@ def _below(folder: Path) -> list[RunRecord]:
 def read_results(file: Path) -> list[RunRecord]:
     """Read a file of results; raise `ZooError` naming what is wrong with it."""
     try:
-        data = json.loads(read_text(file, _LARGEST))
+        data = json.loads(read_text(file, 1 << 26))
     except (OSError, ValueError, RecursionError) as error:
         raise ZooError(f'"{file}" cannot be read as results: {error}') from None
     if not isinstance(data, dict) or data.get("format") != 2 or not isinstance(data.get("runs"), list):
@@ -183,8 +169,7 @@ def from_release(release: Release) -> RunRecord:
     own = [e for e in release.metrics["evaluations"] if (e["data"], e["split"]) == (words, "test")]
     began, stopping = began_with(plain), training.get("early_stopping")
     noted = [f"its training {began}, whose epochs and time are not counted here"] if began else []
-    if changes := training.get("changed_on_resume"):
-        noted.append(f"changed while it ran: {changes}")
+    noted += [f"early stopping chose the epoch by {stopping['metric']}"] if stopping else []
     noted += dict.fromkeys(f"{e['protocol']}: {split_words(e)}" for e in own if split_words(e) != e["split"])
     leaves = flat(_whole(plain))
     for key, record in ((START, "init_weights_sha256"), (TEACHERS, "teacher_sha256")):
@@ -199,7 +184,6 @@ def from_release(release: Release) -> RunRecord:
         "classes": data.get("num_classes"),
         "largest": counts.get("largest", 0),
         "smallest": counts.get("smallest", 0),
-        "counted": f"early stopping chose the epoch by {stopping['metric']}" if stopping else "last epoch",
         "evaluations": [_evaluated(each) for each in own],
         "noted": noted,
         **{key: config[key] for key in ("recipe_sha256", "weights_sha256")},
@@ -221,11 +205,8 @@ def _evaluated(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def flat(plain: Any, path: str = "") -> dict[str, Any]:
     """Return the leaves of nested sections by dotted key; so are lists of sections."""
-    items: Iterable[tuple[Any, Any]] = ()
-    if isinstance(plain, Mapping):
-        items = plain.items()
-    elif isinstance(plain, list) and any(isinstance(each, Mapping | list) for each in plain):
-        items = enumerate(plain)
+    nested = isinstance(plain, list) and any(isinstance(each, Mapping | list) for each in plain)
+    items: Any = plain.items() if isinstance(plain, Mapping) else enumerate(plain) if nested else ()
     below = {k: v for key, value in items for k, v in flat(value, f"{path}.{key}" if path else key).items()}
     return below or {path: plain}
 

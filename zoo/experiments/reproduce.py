@@ -141,19 +141,15 @@ def reproduce(
 ) -> Reproduction | None:
     """Train a release again by its own recipe and seed, repeat what was measured on it, and compare.
 
-    The recipe is the release's `recipe.yaml`, whatever this version ships under its name. The images are
-    those that it lists, out of any copy of the data set; where it lists none, their names and labels are
-    compared with the recorded SHA-256 before anything is trained.
-
-    Two trainings on different processors end in other weights, as with another seed. So figures are judged by
-    the choice of test images and by the spread over seeds, all of them together; see `judged`.
+    The recipe is the release's `recipe.yaml`. The images are those that it lists, out of any copy of the data
+    set; where it lists none, their names and labels are compared with the recorded SHA-256 first. Trainings on
+    different processors end in other weights, as with another seed: see `judged`.
 
     Args:
         name: which release, see `zoo.open`.
         data: those that it was trained on, where they need to be given.
         out: the release folder to make, by default `runs/reproduced/NAME`.
-        tolerance: points by which percentages may differ; 0 demands equal numbers. By default as the spread
-            over seeds and the number of test images have it.
+        tolerance: points by which figures may differ; 0 demands equal ones. By default see `judged`.
         spread: trainings of the same recipe with five or more other seeds: a folder or file of results, as
             `table` takes it. By default what is shipped for this release, where there is something.
         resume: go on from the last checkpoint in `out`, or begin if there is none.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +31,6 @@ from zoo.report.subject import open_subjects
 from zoo.training.progress import say
 from zoo.training.signals import interruptible
 
-_USUAL = re.compile(r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)")
-"""Numbers that are shown where a sweep asks for none."""
-
 
 class SweepFile(Config):
     """The keys of `recipes/sweeps/NAME.yaml`."""
@@ -55,10 +51,7 @@ class SweepFile(Config):
 
 
 def read_sweep(name: str | Path) -> SweepFile | None:
-    """Read a sweep by name or from a file; None for what asks no question, as a recipe.
-
-    A `RecipeError` names the file, and the key that is wrong.
-    """
+    """Read a sweep by name or from a file; None for what asks no question, as a recipe."""
     path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
     plain = load_yaml(catalog.recipe_text(path), path.name) if is_file(path) else None
     return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
@@ -104,12 +97,12 @@ def sweep(
 ) -> Sweep | None:
     """Train a recipe for every combination of values, over seeds, and show what moves with them.
 
-    Several processes that are started with `resume` share the runs: each trains the next that nobody has, and
-    the last one to finish writes what was found.
+    Processes that are started with `resume` share the runs: each trains the next that nobody has, and the
+    last one to finish writes what was found.
 
     Args:
-        recipes: one or several to compare, or the name or file of a sweep, which has all but `out`; what is
-            given beside it takes the place of its own, recipes too. They may come as one list.
+        recipes: one or several, also in one list, or the name or file of a sweep; what is given beside it,
+            recipes too, takes the place of its own.
         out: folder of the sweep, `runs/sweeps/NAME` when None; each run's release is in `out/POINT/seed_N`.
         vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels. A
             single value is the same in all runs.
@@ -118,11 +111,8 @@ def sweep(
         resume: go on with what lies in `out`; finished runs are taken as they are.
 
     Returns:
-        What was found; None if other processes are still training the rest.
-
-    Raises:
-        Interrupted: on a signal; the same call with `resume` goes on.
-        ZooError: for anything wrong, before the first training; if no run could be trained.
+        What was found; None if other processes are still training the rest. A `ZooError` tells what is wrong
+        before the first training; after an `Interrupted` the same call with `resume` goes on.
     """
     if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
@@ -148,8 +138,7 @@ def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> 
     for key, given in vary.items():
         if not (isinstance(given, Mapping | list | tuple) and given):
             raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
-        labelled = given.items() if isinstance(given, Mapping) else ((_label(each), each) for each in given)
-        axes[key] = dict(labelled)
+        axes[key] = {**given} if isinstance(given, Mapping) else {str(each): each for each in given}
     bases = {Recipe.load(each, ()).name: each for each in recipes}
     points = dict[str, Recipe]()
     for *values, (label, base) in itertools.product(*(own.items() for own in axes.values()), bases.items()):
@@ -159,10 +148,6 @@ def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> 
         point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
         points[point] = Recipe.load(base, [override_of(key, value, "vary: ") for key, (_, value) in chosen])
     return points
-
-
-def _label(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def every_seed(
@@ -205,7 +190,8 @@ def run_all(
         raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(errors.values()))}")
     subjects = open_subjects([run.folder for run in trained])
     names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
-    watch = about.watch or {name: name for name in names if _USUAL.fullmatch(name)}
+    usual = r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)"
+    watch = about.watch or {name: name for name in names if re.fullmatch(usual, name)}
     if any("features/" in each for each in watch.values()):  # of which only a look at images tells
         folders = [run.folder for run in trained]
         subjects = list(diagnose(folders, out=out / "report", data=trained[0].data).subjects)

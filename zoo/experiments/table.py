@@ -46,11 +46,9 @@ class Published(Config):
     """A published figure of a recipe."""
 
     value: Annotated[float, Field(ge=0, le=100)]
-    """In percent."""
     protocol: Literal["classifier", "linear", "knn"]
     """By the learned classifier, a linear one on the frozen encoder, or kNN."""
     source: str
-    """Where it was published."""
     differs: str
     """One sentence on what differs from the published setting."""
 
@@ -138,10 +136,8 @@ def tabulate(records: Sequence[RunRecord], published: Mapping[str, Published]) -
                 "published": first["published"],
             }
         )
-        for note in dict.fromkeys(
-            line["notes"].sum() + first["changed"]
-        ):  # lines with the same notes share one
-            notes[note].append(f"`{recipe}`")
+        for note in dict.fromkeys(line["notes"].sum() + first["changed"]):
+            notes[note].append(f"`{recipe}`")  # lines with the same notes share one
     texts = [f"{', '.join(dict.fromkeys(recipes))}: {note}." for note, recipes in notes.items()]
     return Results(records, pd.DataFrame(lines), texts)
 
@@ -154,12 +150,12 @@ def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
         key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
         default=None,
     )
-    changed, notes = run.changed, [] if run.counted == "last epoch" else [run.counted]
-    same = chosen is not None and published and chosen.protocol.removesuffix("_full") == published.protocol
-    comparable = same and changed is not None and all(map(_SAME_RESULT.fullmatch, changed))
-    if comparable and published:
-        notes.append(f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}")
-    notes += run.noted
+    weighted = chosen and chosen.protocol == "linear" and chosen.settings.get("balanced")
+    changed, metrics = run.changed, chosen.metrics if chosen else {}
+    same = chosen and published and chosen.protocol.removesuffix("_full") == published.protocol
+    if not (same and changed is not None and all(map(_SAME_RESULT.fullmatch, changed))):
+        published = None
+    told = published and f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}"
     values = ", ".join(f"{key} {_plain(value)}" for key, value in (changed or {}).items())
     return {
         "run": run,
@@ -170,12 +166,12 @@ def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
         "sha256": run.train_sha256,
         "images": run.classes * run.largest,
         "imbalance": run.largest / max(run.smallest, 1),
-        "measured by": chosen.measure if chosen else "-",
-        **{name: chosen.metrics.get(name) if chosen else None for name in METRICS},
+        "measured by": chosen.protocol + (", balanced" if weighted else "") if chosen else "-",
+        **{name: metrics.get(name) for name in METRICS},
         "seconds": run.seconds,
         "where": f"{run.hardware}, {run.precision}",
-        "published": f"{published.value:.1f}" if comparable and published else "-",
-        "notes": notes,
+        "published": f"{published.value:.1f}" if published else "-",
+        "notes": [told, *run.noted] if told else run.noted,
         "changed": [f"changed from the recipe: {values}"] if changed else [],
     }
 
@@ -210,8 +206,7 @@ def table(
         readme: a Markdown file in which the table replaces what stands between `BEGIN` and `END`.
 
     Raises:
-        ZooError: for a name that is none of these, a folder without any run, a README without its marks, or
-            if something cannot be written.
+        ZooError: for a name that is none of these, a folder without any run, or a README without its marks.
     """
     if not (records := find(listed(names))):
         raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
