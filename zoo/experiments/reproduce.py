@@ -142,8 +142,8 @@ def reproduce(
     """Train a release again by its own recipe and seed, repeat what was measured on it, and compare.
 
     The recipe is the release's `recipe.yaml`. The images are those that it lists, out of any copy of the data
-    set; where it lists none, their names and labels are compared with the recorded SHA-256 first. Trainings on
-    different processors end in other weights, as with another seed: see `judged`.
+    set; where it lists none, their names and labels are compared with the recorded SHA-256 first. Trainings
+    on different processors end in other weights, as with another seed: see `judged`.
 
     Args:
         name: which release, see `zoo.open`.
