@@ -1,3 +1,5 @@
+"""kNN against a plain restatement; ties, blocks, mistakes."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -6,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from zoo.errors import DataError, ZooError
-from zoo.functional.knn import _ranking_keys, knn_predict
+from zoo.functional import knn_predict
 
 
 @pytest.fixture(scope="module")
@@ -30,35 +32,24 @@ def brute_force(bank, labels, queries, k, tau, num_classes):
 
 
 @pytest.mark.parametrize(("k", "tau"), [(1, 0.07), (20, 0.07), (200, 0.1), (200, 5.0)])
-def test_agrees_with_brute_force(digits, k, tau):
+def test_agrees_with_brute_force_also_over_several_blocks(digits, k, tau):
     bank, labels, queries, _ = digits
-    found = knn_predict(bank, labels, queries[:100], k=k, tau=tau, num_classes=10, chunk=97)
-    assert found.predictions.tolist() == brute_force(bank, labels, queries[:100], k, tau, 10)
+    noise = torch.randn(2 * 1200, 64, generator=torch.Generator().manual_seed(0))
+    for times in (1, 2):  # 2,400 rows are more than a block
+        rows = bank.repeat(times, 1) + noise[: 1200 * times]
+        found = knn_predict(rows, labels.repeat(times), queries[:50], k=k, tau=tau, num_classes=10)
+        expected = brute_force(rows, labels.repeat(times), queries[:50], k, tau, 10)
+        assert found.predictions.tolist() == expected
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 300, 1200, 5000])
-def test_result_does_not_depend_on_where_the_data_is_cut(digits, chunk):
-    bank, labels, queries, _ = digits
-    whole = knn_predict(bank, labels, queries[:40], k=30, num_classes=10).predictions
-    assert torch.equal(
-        knn_predict(bank, labels, queries[:40], k=30, num_classes=10, chunk=chunk).predictions, whole
-    )
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-def test_of_equal_neighbours_the_first_in_the_bank_vote(chunk):
+@pytest.mark.parametrize("before", [0, 2045])  # other rows, so that a block ends among the equal ones
+def test_of_equal_neighbours_the_first_in_the_bank_vote(before):
     bank = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [4.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
-    query = torch.tensor([[3.0, 0.0]])
-    labels = torch.tensor([0, 4, 3, 3, 1, 2])
-    assert knn_predict(bank, labels, query, k=1, num_classes=5, chunk=chunk).predictions.tolist() == [4]
-    assert knn_predict(bank, labels, query, k=3, num_classes=5, chunk=chunk).predictions.tolist() == [3]
-    # equal votes of classes 4 and 3: the lower index
-    assert knn_predict(bank, labels, query, k=2, num_classes=5, chunk=chunk).predictions.tolist() == [3]
-
-
-def test_the_two_zeros_are_equal_similarities():
-    keys = _ranking_keys(torch.tensor([[-0.0, 0.0, -1e-30, 1e-30]]), start=5)
-    assert keys.argsort(descending=True).tolist() == [[3, 0, 1, 2]]
+    bank = torch.cat([torch.tensor([[0.0, 1.0]]).repeat(before, 1), bank])
+    labels = torch.cat([torch.zeros(before, dtype=torch.int64), torch.tensor([0, 4, 3, 3, 1, 2])])
+    for k, expected in ((1, 4), (3, 3), (2, 3)):  # equal votes of classes 4 and 3: the lower index
+        found = knn_predict(bank, labels, torch.tensor([[3.0, 0.0]]), k=k, num_classes=5)
+        assert found.predictions.tolist() == [expected]
 
 
 def test_mistakes_are_named(digits):
