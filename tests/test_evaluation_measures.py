@@ -15,8 +15,7 @@ from torch import Tensor
 
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.measure import class_mean_scores, few_shot_rows
-from zoo.evaluation.metrics import calibration_error, classification_metrics, plain, retrieval_metrics
-from zoo.evaluation.predict import prior_in_loss
+from zoo.evaluation.metrics import calibration_error, classification_metrics, retrieval_metrics
 
 NAMES = [f"c{i}" for i in range(6)]
 K = (1, 2, 4, 8)
@@ -65,17 +64,6 @@ def test_calibration_error_is_that_of_the_authors_code(scale: float) -> None:
     assert calibration_error(logits, labels) == pytest.approx(100 * expected, abs=1e-9)
     unseen = torch.tensor([[3.0, -torch.inf], [3.0, -torch.inf]])
     assert calibration_error(unseen, torch.tensor([0, 1])) == pytest.approx(50)
-
-
-def test_a_table_has_the_columns_that_its_rows_need_and_a_dash_for_what_is_missing():
-    old = {"accuracy": 81.25, "balanced_accuracy": 80.0, "many": 99.96, "medium": 7.04, "few": None}
-    assert plain({"PaCo": old, "kNN": {"accuracy": 9.0}}).splitlines() == [
-        "method  accuracy  balanced   many  medium  few",
-        "PaCo        81.2      80.0  100.0     7.0    -",
-        "kNN          9.0         -      -       -    -",
-    ]
-    recalls = plain({"r": {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0}})
-    assert recalls.splitlines()[0].split() == ["method", "R@1", "R@8", "R@16", "mAP"]
 
 
 def rows_of(labels: Tensor, shots: int, draws: int = 3, seed: int = 0) -> list[Tensor]:
@@ -150,25 +138,7 @@ def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> N
     for change, message in (
         ({"queries": x[:3], "labels": torch.arange(3)}, "no query has another image"),
         ({"k": [0, 1]}, r"found k = \[0, 1\]"),
-        ({"gallery": x[:, 1:], "gallery_labels": y}, "gallery features: found 11 dimensions, expected 12"),
         ({"labels": y + 1}, "retrieval: query labels"),
     ):
         with pytest.raises(ZooError, match=message):
             retrieval_metrics(**{"queries": x, "labels": y, "num_classes": 6, "k": [1]} | change)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "expected"),
-    [
-        ({"objective": {"name": "classify", "loss": "cross_entropy"}}, False),
-        ({"objective": {"name": "classify", "loss": "balanced_softmax"}}, True),
-        ({"objective": {"name": "classify", "loss": {"name": "logit_adjustment", "tau": 0.5}}}, True),
-        ({"objective": {"name": "classify", "loss": {"name": "ldam"}}}, None),
-        ({"objective": {"name": "paco", "rebalance": True}, "method": None}, True),
-        ({"objective": {"name": "bcl"}}, True),
-        ({"objective": {"name": "classify", "loss": "cross_entropy"}, "method": {"name": "crt"}}, None),
-        ({}, None),
-    ],
-)
-def test_whether_the_prior_is_in_the_loss_is_told_by_the_recipe(recipe, expected) -> None:
-    assert prior_in_loss(recipe) is expected
