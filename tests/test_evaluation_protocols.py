@@ -15,8 +15,6 @@ from tests.evaluation_helpers import folders
 from zoo.data import open_dataset
 from zoo.errors import ZooError
 from zoo.evaluation.evaluate import own_data
-from zoo.evaluation.measure import without_prior
-from zoo.modules import Centers
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS
 from zoo.release import Release
@@ -142,12 +140,6 @@ def test_a_classifier_less_the_log_prior() -> None:
     assert entry["metrics"]["accuracy"] == pytest.approx(expected, abs=0.2)  # an image may lie on the line
     assert entry["settings"] == {"tau": tau}
     assert abs(100 * (logits.argmax(1).numpy() == data.labels).mean() - expected) > 0.3  # it was adjusted
-
-
-def test_a_class_without_training_images_is_never_predicted_however_rare_its_prior() -> None:
-    centers = Centers(torch.eye(3), torch.zeros(3), torch.tensor([10, 5, 0]))
-    features = torch.tensor([[0.0, 0.0, 9.0], [1.0, 0.4, 0.0], [1.0, 0.2, 0.0]])  # log 2 lies between
-    assert without_prior(centers, 1.0).logits(features).argmax(1).tolist() == [1, 1, 0]
 
 
 def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
 from zoo.evaluation.published import labelled_part
 from zoo.hub.fetch import release_files
-from zoo.release import Release
 
 SHORT: dict[str, dict[str, Any]] = {  # digits are no photographs: mild crops
     "linear_full": dict(epochs=20, milestones=[10], lr=0.3, batch_size=16),
@@ -144,22 +143,3 @@ def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, 
     assert release.metrics["evaluations"][-1] == resumed and {*release_files(copied)} == before
     first, second = state_of(tmp_path / "whole"), state_of(tmp_path / "cut")
     assert all(torch.equal(value, second[key]) for key, value in first.items())
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("linear_full", {"lrr": 1.0}, 'unknown key "lrr". Did you mean "lr"?'),
-        ("linear_full", {"epochs": 3}, "milestones: [60, 80] never reached in epochs (3)"),
-        ("semi_supervised", {"fraction": 1.5}, '"fraction": found 1.5'),
-        ("knn", {"resume": True}, 'out, resume: protocol "knn" trains nothing'),
-    ],
-)
-def test_mistakes_are_named(
-    name: str, arguments: dict[str, Any], expected: str, made: Release, tmp_path: Path
-) -> None:
-    where = {} if name == "knn" else {"out": tmp_path / "run"}
-    with pytest.raises(ZooError) as error:
-        zoo.evaluate(made, name, "digits", save=False, device="cpu", **where, **arguments)
-    assert expected in str(error.value) and "\n" not in str(error.value)
-    assert not (tmp_path / "run").exists()
