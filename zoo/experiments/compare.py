@@ -67,12 +67,11 @@ def compare(
     Args:
         recipe: of the objective `classify`; the default of `finetune` when None.
         init: the release to start from.
-        out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`; each run's release
-            is in `out/METHOD/seed_N`.
+        out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`.
         data: see `finetune`.
         methods: names out of `METHODS`, all when None; the others are compared with the first.
         seeds: of the trainings.
-        resume: go on with what lies in `out`; finished runs are taken as they are.
+        resume: see `sweep`.
         overrides: see `pretrain`.
 
     Returns:
@@ -97,7 +96,7 @@ def compare(
             left_out[name] = str(error)
     if not made:
         raise ZooError(f"methods: none fits: {next(iter(left_out.values()), 'none is given')}")
-    runs = every_seed(made, seeds, out, dict.fromkeys(made, root))
+    runs = every_seed(made, seeds, out, root)
     question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"
     about = SweepFile(question=question, source="zoo compare", watch=_WATCH)
     return run_all(runs, out, about, resume=resume, left_out=left_out)

@@ -59,7 +59,6 @@ class RunRecord(Config):
     """By dotted key; lists of sections are keys with a number. Of weights that training began with there is
     the hash, unless they are shipped."""
     method: str
-    """As papers call it."""
     data: str
     train_sha256: _Sha256
     """Of the training images' names and labels."""
@@ -73,13 +72,11 @@ class RunRecord(Config):
     figures: dict[str, float] = {}
     """Other numbers by name, as `zoo.diagnose` has them, e.g. `recorded/loss`; a sweep fills them in."""
     seconds: Annotated[float, Field(ge=0)]
-    """Of the training alone."""
     hardware: str
     precision: str
     versions: dict[str, str]
     date: str
     noted: list[str]
-    """What was out of the ordinary."""
     recipe_sha256: _Sha256
     weights_sha256: _Sha256
 

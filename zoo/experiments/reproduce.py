@@ -214,13 +214,13 @@ def _check(what: str, found: str, expected: str | None) -> None:
 
 
 def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
-    """Return records of trainings like `own` with other seeds; none where none are shipped or given."""
-    place = spread or catalog.spread_path(own.name)
-    if spread is None and not is_file(place):
+    """Return records of trainings like `own` with other seeds; none where too few are shipped."""
+    place, same = spread or catalog.spread_path(own.name), (own.name, own.train_sha256)
+    found = find([place]) if spread or is_file(place) else []
+    alike = [each for each in found if (each.name, each.train_sha256) == same and each.seed != own.seed]
+    if len({each.seed for each in alike}) >= FEWEST_SEEDS:
+        return alike
+    if spread is None:
         return []
-    same = (own.name, own.train_sha256)
-    alike = [e for e in find([place]) if (e.name, e.train_sha256) == same and e.seed != own.seed]
-    if (found := len({each.seed for each in alike})) < FEWEST_SEEDS:
-        expected = f"trainings like {own.name} with {FEWEST_SEEDS} or more other seeds"
-        raise ZooError(f'spread: found {found} in "{place}", expected {expected}')
-    return alike
+    expected = f"trainings like {own.name} with {FEWEST_SEEDS} or more other seeds"
+    raise ZooError(f'spread: found {len(alike)} in "{spread}", expected {expected}')

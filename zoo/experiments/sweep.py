@@ -57,7 +57,7 @@ def read_sweep(name: str | Path) -> SweepFile | None:
     return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One training: of a value or method, its `point`, and a seed; its release goes to `folder`."""
 
@@ -66,6 +66,11 @@ class Run:
     recipe: Recipe
     folder: Path
     data: Root
+
+    @property
+    def id(self) -> str:
+        """Its name, `POINT/seed_N`."""
+        return f"{self.point}/seed_{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def sweep(
     if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
     first = names[0]
-    name = first.name if isinstance(first, Recipe) else Path(str(first)).stem
+    name = first.name if isinstance(first, Recipe) else Path(str(first)).name.removesuffix(".yaml")
     about = None if isinstance(first, Recipe) else read_sweep(first)
     if about is not None:
         names = names[1:] or about.recipes
@@ -125,8 +130,7 @@ def sweep(
     out = RUNS / "sweeps" / name if out is None else Path(out)
     points = lay_out(names, about.set | dict(vary or {}))
     own_root(data, *(recipe.data for recipe in points.values()))
-    roots = {point: folder_for(recipe.data, data) for point, recipe in points.items()}
-    runs = every_seed(points, about.seeds if seeds is None else seeds, out, roots)
+    runs = every_seed(points, about.seeds if seeds is None else seeds, out, data)
     return run_all(runs, out, about, resume=resume)
 
 
@@ -150,17 +154,16 @@ def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> 
     return points
 
 
-def every_seed(
-    points: Mapping[str, Recipe], seeds: Sequence[int], out: Path, roots: Mapping[str, Root]
-) -> list[Run]:
-    """Return the runs, all points with one seed after another; the data of each point lie in its root."""
+def every_seed(points: Mapping[str, Recipe], seeds: Sequence[int], out: Path, data: Root) -> list[Run]:
+    """Return the runs, all points with one seed after another."""
     if not isinstance(seeds, list | tuple | range) or not seeds:
         raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
     runs = []
     for seed in dict.fromkeys(seeds):
         for point, base in points.items():
             recipe = Recipe.load(base, [f"training.seed={seed}"])
-            runs.append(Run(point, seed, recipe, out / point / f"seed_{seed}", roots[point]))
+            folder = out / point / f"seed_{seed}"
+            runs.append(Run(point, seed, recipe, folder, folder_for(recipe.data, data)))
     return runs
 
 
@@ -184,7 +187,7 @@ def run_all(
             open_sets(run.recipe, run.data)
     errors = _train(runs)
     trained = [run for run in runs if holds_release(run.folder)]
-    if len(trained) + len(errors) < len(runs):
+    if any(run.id not in errors for run in runs if run not in trained):
         return None
     if not trained:
         raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(errors.values()))}")
@@ -234,12 +237,9 @@ def _train(runs: Sequence[Run]) -> dict[str, str]:
     say(finished())
     with interruptible(finished):
         for run in 2 * list(runs):  # again, for what another process gave up
-            name, lock = (
-                f"{run.point}/seed_{run.seed}",
-                FileLock(run.folder.with_name(f".seed_{run.seed}.lock")),
-            )
-            if name in failed:
+            if run.id in failed:
                 continue
+            lock = FileLock(run.folder.with_name(f".seed_{run.seed}.lock"))
             try:
                 locks.acquire(lock, timeout=0)
                 pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
@@ -250,8 +250,8 @@ def _train(runs: Sequence[Run]) -> dict[str, str]:
             except ZooError as error:
                 if holds_release(run.folder):  # of another recipe
                     raise
-                failed[name] = str(error)
-                say(f"{name} failed: {error}")
+                failed[run.id] = str(error)
+                say(f"{run.id} failed: {error}")
             finally:
                 lock.release()
     return failed

@@ -234,8 +234,7 @@ def _replace(readme: Path, table: str) -> None:
 
 def _leaf(key: str) -> str:
     """Return the last telling word of a dotted key."""
-    words = key.split(".")
-    return (words[-2] if words[-1] in ("name", "kind") and len(words) > 1 else words[-1]).replace("_", " ")
+    return key.removesuffix(".name").removesuffix(".kind").rpartition(".")[2].replace("_", " ")
 
 
 def _plain(value: Any) -> str:
