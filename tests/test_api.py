@@ -190,17 +190,12 @@ FILES = "data.source={kind: parquet, train: train-*.parquet, test: test-*.parque
     ("base", "change", "changed"),
     [
         (CE, OWN, True),
-        (LONG_TAIL, "data.long_tail.imbalance=20", True),
         (LONG_TAIL, FILES % "coarse_label", True),
-        (LONG_TAIL, "data.subset={per_class: 4}", True),
         (FT, "objective.feature_transform=null", True),
         (MOCO, "objective={name: simclr, dim: 32, tau: 0.1}", True),
         (CE, "method=crt", True),
-        (CE, "objective.loss=balanced_softmax", True),
-        ("cifar_resnet20.pico_digits_q05", "data.partial_labels.rate=0.1", True),
         (LONG_TAIL, FILES % "fine_label", False),  # CIFAR-100 all the same
         (LONG_TAIL, "optimizer.lr=1", False),
-        ("resnet152.paco_places_lt", "data.source.train=moved/train.txt", False),
     ],
 )
 def test_a_recipe_of_other_data_or_another_objective_is_called_changed(
@@ -214,26 +209,15 @@ def test_a_recipe_of_other_data_or_another_objective_is_called_changed(
     assert plan_pretraining(base, overrides=[change, f"name={named}"])[0].name == named
 
 
-def test_the_default_folder_is_that_of_the_new_name(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(copied, tmp_path / "runs" / f"{PACO}_changed")
-    for base in (PACO, Recipe.load(PACO)):
-        with pytest.raises(ZooError, match=f'"runs/{PACO}_changed" holds a finished release'):
-            zoo.pretrain(base, data=picture_folder(tmp_path / "own"), overrides=[OWN, NO_TAIL])
-
-
 def test_without_test_images_a_training_that_measures_nothing_makes_a_release(tmp_path: Path) -> None:
     data = picture_folder(tmp_path / "pictures")
     shutil.rmtree(data / "val")
     with pytest.raises(zoo.ZooError, match='no test folder "val"'):
         zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
     assert not (tmp_path / "out").exists()
-    for base, method in ((PACO, "null"), (CE, "tau_normalized")):
-        changes = [*FOLDER, "evaluation=[]", f"method={method}"]
-        release = zoo.pretrain(base, out=tmp_path / base, data=data, overrides=changes)
-        assert release.metrics["evaluations"] == []
-        assert (release.path / "curves.png").is_file() and not (release.path / "features.png").exists()
+    changes = [*FOLDER, "evaluation=[]"]
+    release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=changes)
+    assert release.metrics["evaluations"] == []
+    assert (release.path / "curves.png").is_file() and not (release.path / "features.png").exists()
     with pytest.raises(zoo.ZooError, match='no test folder "val"'):
         zoo.evaluate(release, "knn", data)

@@ -1,4 +1,4 @@
-"""`zoo.evaluate` on any model: how its images are made, whether it ends in a classifier, what it refuses."""
+"""Any model: its features are those of evaluation mode; how its images are made; what is refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torchvision
 from torch import nn
 
 import zoo
+from zoo.errors import DataError
+from zoo.evaluation import extract
 from zoo.release import Release
 
 PIXELS = {
@@ -45,10 +47,9 @@ def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -
         assert (entry["preprocess"], entry["metrics"]) == (bare["preprocess"], bare["metrics"])
 
 
-def test_evaluate_finds_timms_classifier_inside_of_a_model_and_sees_where_it_was_taken_off() -> None:
-    inner = timm.create_model("resnet10t", num_classes=5)
-    with pytest.raises(zoo.ZooError, match=r"call model\.get_submodule\('1'\)\.reset_classifier\(0\)"):
-        zoo.evaluate(nn.Sequential(nn.Identity(), inner), "knn", FEW, preprocess=PIXELS)
+def test_evaluate_refuses_timms_classifier_and_sees_where_it_was_taken_off() -> None:
+    with pytest.raises(zoo.ZooError, match="found a classifier with 5 outputs"):
+        zoo.evaluate(timm.create_model("resnet10t", num_classes=5), "knn", FEW, preprocess=PIXELS)
     by_hand = timm.create_model("resnet10t", num_classes=512)
     by_hand.fc = nn.Identity()
     assert zoo.evaluate(by_hand, "knn", FEW, preprocess=PIXELS)["metrics"]["accuracy"] > 5
@@ -56,7 +57,7 @@ def test_evaluate_finds_timms_classifier_inside_of_a_model_and_sees_where_it_was
 
 def test_evaluate_refuses_imagenets_classifiers_and_takes_them_without() -> None:
     resnet = torchvision.models.resnet18()
-    with pytest.raises(zoo.ZooError, match=r'Identity\(\) in the place of its last layer "fc"'):
+    with pytest.raises(zoo.ZooError, match=r'Identity\(\) in the place of "fc"'):
         zoo.evaluate(resnet, "knn", FEW, preprocess=PIXELS)
     resnet.fc = nn.Identity()
     assert zoo.evaluate(resnet, "knn", FEW, preprocess=PIXELS)["metrics"]["accuracy"] > 5
@@ -66,12 +67,10 @@ def test_evaluate_refuses_imagenets_classifiers_and_takes_them_without() -> None
 
 def test_evaluate_says_what_it_cannot_take_of_a_pretrained_cfg() -> None:
     model, whole = nn.Flatten(), PIXELS | {"input_size": (3, 8, 8)}
-    for wrong in ({"input_size": 8}, {**whole, "interpolation": "random"}, {**whole, "mean": (0.5,)}):
+    for wrong in ({"input_size": 8}, {**whole, "interpolation": "random"}):
         model.pretrained_cfg = wrong  # type: ignore[assignment]
         with pytest.raises(zoo.ZooError, match=r"^model: pretrained_cfg: "):
             zoo.evaluate(model, "knn", FEW)
-    with pytest.raises(zoo.ZooError, match="expected a name, a folder"):
-        zoo.evaluate(len, "knn", FEW, preprocess=PIXELS)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,8 @@ def test_evaluate_says_what_it_cannot_take_of_a_pretrained_cfg() -> None:
         (("paco", "linaer"), {}, 'Did you mean "linear"'),
         (("paco", "knn"), {"kk": 3}, 'protocol knn: unknown key "kk". Did you mean "k"?'),
         (("paco", "knn"), {"workers": "2"}, "workers: found '2', expected 0 or more"),
-        (("paco", "knn"), {"device": "cuda:1"}, 'device: found "cuda:1"'),
+        (("paco", "knn"), {"resume": True}, 'out, resume: protocol "knn" trains nothing'),
+        (("paco", "linear_full"), {"epochs": 3}, "milestones: [60, 80] never reached in epochs (3)"),
         (("paco", "knn"), {"preprocess": PIXELS}, "preprocess: a release says itself how its images are"),
         (("moco", "classifier"), {}, "has no centers"),
         (("paco", "knn", "digitz"), {}, 'Did you mean "digits"'),
@@ -105,9 +105,51 @@ def test_a_model_is_measured_by_the_classifier_that_it_ends_in(paco: Release) ->
     assert zoo.evaluate(nn.DataParallel(model), "classifier", "digits")["metrics"] == found["metrics"]
     with pytest.raises(zoo.ZooError, match="found a classifier with 10 outputs"):
         zoo.evaluate(model, "knn", "digits")
-    own = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))  # nothing of timm's
-    assert "accuracy" in zoo.evaluate(own, "classifier", FEW, preprocess=PIXELS)["metrics"]
     with pytest.raises(zoo.ZooError, match="tau: found no training images of each class"):
         zoo.evaluate(model, "classifier", "digits", tau=1.0)
     with pytest.raises(zoo.ZooError, match="scores: found 64 dimensions, expected 10"):
         zoo.evaluate(zoo.load(paco.path), "classifier", "digits")
+
+
+def encoder() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+
+
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    g = torch.Generator().manual_seed(1)
+    return [(torch.randn(n, 3, 8, 8, generator=g), torch.arange(s, s + n)) for s, n in ((0, 4), (4, 3))]
+
+
+def test_features_are_those_of_evaluation_mode_and_the_model_is_left_as_it_was() -> None:
+    model, seen = encoder().train(), list[int]()
+    model[1].eval()  # a frozen BatchNorm inside a model that trains
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    found = extract(model, batches(), device="cpu", progress=seen.append)
+    assert [module.training for module in model] == [True, False, True, True, True]
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    model.eval()
+    expected = torch.cat([model(image[None]) for images, _ in batches() for image in images]).detach()
+    torch.testing.assert_close(found.features, expected)
+    assert found.labels.tolist() == list(range(7)) and seen == [4, 3]
+    (nn.Parameter(torch.ones(8)) * found.features).sum().backward()  # no inference tensor
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(extract(model, batches(), device="cpu").features, found.features)
+    half = extract(encoder().bfloat16(), batches(), device="cpu").features
+    assert half.dtype == torch.float32 and 0 < (half - found.features).abs().max() < 0.05
+    alone = extract(encoder(), [images for images, _ in batches()], device="cpu")
+    assert alone.labels.tolist() == [-1] * 7
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        (encoder(), [], "no batch"),
+        (encoder()[:3], batches(), r"returned \[4, 8, 6, 6\], expected \[4, D\]"),
+    ],
+)
+def test_anything_but_images_to_features_is_refused(model: nn.Module, data: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        extract(model, data, device="cpu")  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -14,17 +13,14 @@ from sklearn.neighbors import NearestCentroid
 from torch import Tensor
 
 from zoo.errors import DataError, ZooError
-from zoo.evaluation import retrieval
-from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
-from zoo.evaluation.metrics import calibration_error, classification_metrics, plain
-from zoo.evaluation.predict import prior_in_loss
-from zoo.evaluation.retrieval import retrieval_metrics
+from zoo.evaluation.measure import class_mean_scores, few_shot_rows
+from zoo.evaluation.metrics import calibration_error, classification_metrics, retrieval_metrics
 
 NAMES = [f"c{i}" for i in range(6)]
 K = (1, 2, 4, 8)
 
 
-def test_accuracies_agree_with_sklearn():
+def test_accuracies_agree_with_sklearn() -> None:
     rng = np.random.default_rng(0)
     y = rng.choice(6, 400, p=[0.5, 0.2, 0.1, 0.1, 0.06, 0.04])
     p = np.where(rng.random(400) < 0.6, y, rng.integers(0, 6, 400))
@@ -48,36 +44,24 @@ def test_classes_absent_from_the_test_set_count_in_no_mean():
     m = classification_metrics(torch.tensor([0, 1, 5]), torch.tensor([0, 0, 1]), counts, NAMES)
     assert m["per_class"] == [50.0, 0.0, None, None, None, None]
     assert (m["balanced_accuracy"], m["many"], m["medium"], m["few"]) == (25.0, 50.0, 0.0, None)
-    assert json.loads(json.dumps(m, allow_nan=False)) == m
 
 
-@pytest.mark.parametrize(("scale", "bins"), [(0.0, 1), (0.5, 10), (2.0, 15), (50.0, 15)])
-def test_calibration_error_is_that_of_the_authors_code(scale: float, bins: int) -> None:
+@pytest.mark.parametrize("scale", [0.0, 0.5, 2.0, 50.0])
+def test_calibration_error_is_that_of_the_authors_code(scale: float) -> None:
     """github.com/gpleiss/temperature_scaling, on a grid of boundaries."""
     g = torch.Generator().manual_seed(0)
     logits, labels = scale * torch.randn(300, 4, generator=g), torch.randint(0, 4, (300,), generator=g)
     logits[torch.arange(300), labels] += scale
     confidence, predicted = logits.double().softmax(1).max(1)
     expected = 0.0
-    for low, high in itertools.pairwise(np.linspace(0, 1, bins + 1)):
+    for low, high in itertools.pairwise(np.linspace(0, 1, 16)):
         inside = (confidence > low) & (confidence <= high)
         if inside.any():
             right = (predicted == labels)[inside].double().mean()
             expected += float((confidence[inside].mean() - right).abs() * inside.double().mean())
-    assert calibration_error(logits, labels, bins) == pytest.approx(100 * expected, abs=1e-9)
+    assert calibration_error(logits, labels) == pytest.approx(100 * expected, abs=1e-9)
     unseen = torch.tensor([[3.0, -torch.inf], [3.0, -torch.inf]])
     assert calibration_error(unseen, torch.tensor([0, 1])) == pytest.approx(50)
-
-
-def test_a_table_has_the_columns_that_its_rows_need_and_a_dash_for_what_is_missing():
-    old = {"accuracy": 81.25, "balanced_accuracy": 80.0, "many": 99.96, "medium": 7.04, "few": None}
-    assert plain({"PaCo": old, "kNN": {"accuracy": 9.0}}).splitlines() == [
-        "method  accuracy  balanced   many  medium  few",
-        "PaCo        81.2      80.0  100.0     7.0    -",
-        "kNN          9.0         -      -       -    -",
-    ]
-    recalls = plain({"r": {"recall_at_8": 9.0, "recall_at_16": 9.5, "recall_at_1": 5.0, "map": 4.0}})
-    assert recalls.splitlines()[0].split() == ["method", "R@1", "R@8", "R@16", "mAP"]
 
 
 def rows_of(labels: Tensor, shots: int, draws: int = 3, seed: int = 0) -> list[Tensor]:
@@ -133,11 +117,7 @@ def naive(queries: Tensor, labels: Tensor, gallery: Tensor, others: Tensor, alon
     return {key: float(np.mean(values)) for key, values in found.items()} | {"queries": len(found["map"])}
 
 
-@pytest.mark.parametrize("block", [1, 1000, 1 << 24])
-def test_retrieval_is_scikit_learns_and_the_naive_ranking(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retrieval, "_BLOCK", block)
+def test_retrieval_is_scikit_learns_and_the_naive_ranking() -> None:
     (x, y), (bank, others) = features(90, 1), features(140, 2)
     alone = retrieval_metrics(x, y, num_classes=6, k=K)
     assert alone == pytest.approx({**naive(x, y, x, y, True), "gallery_images": 89}, abs=1e-4)
@@ -156,25 +136,7 @@ def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> N
     for change, message in (
         ({"queries": x[:3], "labels": torch.arange(3)}, "no query has another image"),
         ({"k": [0, 1]}, r"found k = \[0, 1\]"),
-        ({"gallery": x[:, 1:], "gallery_labels": y}, "gallery features: found 11 dimensions, expected 12"),
         ({"labels": y + 1}, "retrieval: query labels"),
     ):
         with pytest.raises(ZooError, match=message):
             retrieval_metrics(**{"queries": x, "labels": y, "num_classes": 6, "k": [1]} | change)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "expected"),
-    [
-        ({"objective": {"name": "classify", "loss": "cross_entropy"}}, False),
-        ({"objective": {"name": "classify", "loss": "balanced_softmax"}}, True),
-        ({"objective": {"name": "classify", "loss": {"name": "logit_adjustment", "tau": 0.5}}}, True),
-        ({"objective": {"name": "classify", "loss": {"name": "ldam"}}}, None),
-        ({"objective": {"name": "paco", "rebalance": True}, "method": None}, True),
-        ({"objective": {"name": "bcl"}}, True),
-        ({"objective": {"name": "classify", "loss": "cross_entropy"}, "method": {"name": "crt"}}, None),
-        ({}, None),
-    ],
-)
-def test_whether_the_prior_is_in_the_loss_is_told_by_the_recipe(recipe, expected) -> None:
-    assert prior_in_loss(recipe) is expected

@@ -9,16 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
 
 import zoo
 from tests.evaluation_helpers import folders
-from zoo.cli.show import print_evaluations
 from zoo.data import open_dataset
 from zoo.errors import ZooError
 from zoo.evaluation.evaluate import own_data
-from zoo.evaluation.measure import without_prior
-from zoo.modules import Centers
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS
 from zoo.release import Release
@@ -60,14 +56,11 @@ def test_recorded_settings_are_defaults_on_own_data_alone_and_each_can_be_change
     assert len(zoo.open(copied).metrics["evaluations"]) == count + 1
 
 
-def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(copied: Path) -> None:
     before = zoo.open(copied).metrics["evaluations"]
     asked: list[tuple[str, dict[str, Any]]] = [
         ("few_shot", {"shots": 1}),
         ("few_shot", {"shots": 2, "seed": 1}),
-        ("few_shot", {"shots": 2, "classifier": "mean"}),
         ("retrieval", {"gallery": "train"}),
         ("retrieval", {"k": [1, 16], "gallery": "test"}),
         ("linear", {"l2_grid": [1e-2]}),
@@ -86,10 +79,6 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(
     card, few = zoo.open(copied).card, entries[0]["metrics"]
     assert f"| {few['accuracy']:.2f} ± {few['accuracy_interval']:.2f} |" in card
     check_card(copied, zoo.open(copied).config)
-    print_evaluations(found)
-    shown = capsys.readouterr().out
-    for text in ("few_shot shots=1", "few_shot shots=2", "retrieval gallery=train", "mAP"):
-        assert text in shown
 
 
 @pytest.mark.parametrize(
@@ -127,8 +116,7 @@ def test_a_labelled_batch_without_training_images_and_some_classes_is_classified
     copy = zoo.open(Path(shutil.copytree(made.path, tmp_path_factory.mktemp("release") / "copy")))
     copy.add_evaluation(entry)
     check_card(copy.path, copy.config)
-    splits = {result.dataset_split for result in ModelCard(copy.card).data.eval_results}
-    assert "test, 2 of 5 classes" in splits and "no training images were at hand" in copy.card
+    assert "no training images were at hand" in copy.card
     assert zoo.evaluate(made, "retrieval", data, save=False)["metrics"]["test_images"] == 5
     with pytest.raises(ZooError, match='no train folder "train"'):
         zoo.evaluate(made, "knn", data, save=False)
@@ -154,14 +142,7 @@ def test_a_classifier_less_the_log_prior() -> None:
     assert abs(100 * (logits.argmax(1).numpy() == data.labels).mean() - expected) > 0.3  # it was adjusted
 
 
-def test_a_class_without_training_images_is_never_predicted_however_rare_its_prior() -> None:
-    centers = Centers(torch.eye(3), torch.zeros(3), torch.tensor([10, 5, 0]))
-    features = torch.tensor([[0.0, 0.0, 9.0], [1.0, 0.4, 0.0], [1.0, 0.2, 0.0]])  # log 2 lies between
-    assert without_prior(centers, 1.0).logits(features).argmax(1).tolist() == [1, 1, 0]
-
-
 def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -> None:
-    """Neither for `zoo.evaluate` nor for `zoo.diagnose`: its images' names tell."""
     own, other = (tmp_path / name for name in ("own", "other"))
     for root, count in ((own, 8), (other, 9)):
         folders(root, a=(count, 0), b=(count, 0))
@@ -172,6 +153,3 @@ def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -
     made = zoo.finetune(init=PACO, data=own, out=tmp_path / "made", overrides=changes)
     assert own_data(made, own).is_own and not own_data(made, other).is_own
     assert zoo.evaluate(made, "classifier", other, save=False)["metrics"]["test_images"] == 18
-    for folder in (own, other):
-        sample = zoo.diagnose(made, data=folder, out=tmp_path / "report").subjects[0].sample
-        assert sample is not None and sample.images.endswith(f"test images of {folder.name}")

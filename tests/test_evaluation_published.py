@@ -17,10 +17,8 @@ from tests.test_training import StopAfter
 from zoo.data import TrainLoader, ViewsConfig, eval_images
 from zoo.data.ops import HorizontalFlip, RandomResizedCrop
 from zoo.errors import Interrupted, ZooError
-from zoo.evaluation.evaluate import parse_protocol
 from zoo.evaluation.published import labelled_part
 from zoo.hub.fetch import release_files
-from zoo.release import Release
 
 SHORT: dict[str, dict[str, Any]] = {  # digits are no photographs: mild crops
     "linear_full": dict(epochs=20, milestones=[10], lr=0.3, batch_size=16),
@@ -28,25 +26,6 @@ SHORT: dict[str, dict[str, Any]] = {  # digits are no photographs: mild crops
 }
 for each in SHORT.values():
     each.update(scale=[0.8, 1.0], ratio=[1.0, 1.0], flip=0.0)
-
-
-def test_the_defaults_are_those_of_the_published_protocols() -> None:
-    """main_lincls.py: 100 epochs, lr 30, batch 256, momentum 0.9, no decay, x0.1 at 60 and 80.
-
-    SimCLR, arXiv 2002.05709, B.5: Nesterov 0.9, lr 0.05 x batch / 256, no decay, 30 epochs on 10 % of labels.
-    """
-    views = dict(scale=[0.08, 1.0], ratio=[3 / 4, 4 / 3], interpolation="bilinear", flip=0.5, backend="auto")
-    common = dict(
-        batch_size=256, momentum=0.9, weight_decay=0.0, precision="fp32", channels_last=False, seed=0
-    )
-    linear = dict(epochs=100, lr=30.0, milestones=[60, 80], decay_rate=0.1, init_std=0.01)
-    found = parse_protocol("linear_full", {}).model_dump()
-    assert found == {"protocol": "linear_full", **views, **common, **linear}
-    few = dict(epochs=30, lr=0.05, init_std=0.0, fraction=0.1, freeze_encoder=False)
-    found = parse_protocol("semi_supervised", {}).model_dump()
-    assert found == {"protocol": "semi_supervised", **views, **common, **few}
-    assert parse_protocol("semi_supervised", {"fraction": 0.01}).epochs == 60
-    assert parse_protocol("semi_supervised", {"fraction": 0.01, "epochs": 7}).epochs == 7
 
 
 def loader_of(images: Any, batch_size: int, drop_last: bool) -> TrainLoader:
@@ -164,26 +143,3 @@ def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, 
     assert release.metrics["evaluations"][-1] == resumed and {*release_files(copied)} == before
     first, second = state_of(tmp_path / "whole"), state_of(tmp_path / "cut")
     assert all(torch.equal(value, second[key]) for key, value in first.items())
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("linear_full", {"lrr": 1.0}, 'unknown key "lrr". Did you mean "lr"?'),
-        ("linear_full", {"epochs": 3}, "milestones: [60, 80] never reached in epochs (3)"),
-        ("linear_full", {"scale": [0.5, 1.5]}, "scale: found [0.5, 1.5]"),
-        ("linear_ful", {}, 'Did you mean "linear_full"?'),
-        ("semi_supervised", {"fraction": 1.5}, '"fraction": found 1.5'),
-        ("knn", {"resume": True}, 'out, resume: protocol "knn" trains nothing'),
-        ("linear", {"solver": "sgd"}, '"solver": found'),
-        ("knn", {"workers": -1}, "workers: found -1"),
-    ],
-)
-def test_mistakes_are_named(
-    name: str, arguments: dict[str, Any], expected: str, made: Release, tmp_path: Path
-) -> None:
-    where = {} if "out" in arguments or name in ("knn", "linear") else {"out": tmp_path / "run"}
-    with pytest.raises(ZooError) as error:
-        zoo.evaluate(made, name, "digits", save=False, device="cpu", **where, **arguments)
-    assert expected in str(error.value) and "\n" not in str(error.value)
-    assert not (tmp_path / "run").exists()

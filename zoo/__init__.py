@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zoo.evaluation.embed import Embedding, embed
     from zoo.evaluation.evaluate import evaluate
     from zoo.evaluation.predict import Prediction, predict
-    from zoo.experiments.compare import Comparison, compare
+    from zoo.experiments.compare import compare
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep
     from zoo.experiments.table import Results, table
@@ -35,7 +35,6 @@ __version__ = "0.1.0"
 
 __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Centers",
-    "Comparison",
     "Embedding",
     "HubRelease",
     "Prediction",
@@ -76,7 +75,7 @@ _HOME_OF = {
         "zoo.evaluation.embed": ("Embedding", "embed"),
         "zoo.evaluation.evaluate": ("evaluate",),
         "zoo.evaluation.predict": ("Prediction", "predict"),
-        "zoo.experiments.compare": ("Comparison", "compare"),
+        "zoo.experiments.compare": ("compare",),
         "zoo.experiments.reproduce": ("Reproduction", "reproduce"),
         "zoo.experiments.sweep": ("Sweep", "sweep"),
         "zoo.experiments.table": ("Results", "table"),

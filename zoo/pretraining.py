@@ -279,7 +279,7 @@ def finish(
     )
     training = training_facts(recipe, objective, stages, train_set, ranks)
     names, counts, sample = train_set.class_names, torch.from_numpy(train_set.class_counts), None
-    if test_set is not None:
+    if recipe.evaluation and test_set is not None:  # else nothing was encoded
         sample = Sample(data.test, torch.from_numpy(test_set.labels.copy()), names, counts)
     say("drawing the release's pictures")
     subject = Subject(

@@ -27,7 +27,7 @@ COMMANDS = (
 )
 """In the order of `zoo --help`."""
 
-DISTRIBUTED = ("pretrain", "finetune", "compare", "reproduce", "sweep")
+DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
 NAME = typer.Argument(help="Weights: a shipped name, a folder, org/repo, or timm:ARCH.TAG.")
 DATA = Option(

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
 from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, app, check_early, comma_separated, with_device
-from zoo.errors import RecipeError, ZooError, few
+from zoo.errors import ZooError, few
 from zoo.files import RUNS
 
-_UNFINISHED = "nothing is left to train here; the process that finishes last writes the results"
+if TYPE_CHECKING:
+    from zoo.experiments.sweep import Sweep
 
 
 @app.command()
 def sweep(
-    recipes: list[str] = Argument(
-        help="Recipes to compare, or a sweep (name or file) and some of its recipes."
-    ),
-    settings: list[str] | None = Option(
-        None,
-        "--set",
-        metavar="A.B=C,D,...",
-        help="Values to sweep over (YAML), or one for all runs, or labels of the sweep; can be repeated.",
-    ),
+    recipes: list[str] = Argument(help="Recipes, or a sweep (name or file) and recipes in place of its own."),
+    settings: list[str] | None = Option(None, "--set", metavar="A.B=C,D,...", help="Values to sweep over."),
     seeds: str | None = Option(None, "--seeds", help="Default: the sweep's, or 0,1,2."),
     data: str | None = DATA,
     out: Path | None = Option(None, "--out", help="Folder of the sweep. Default: runs/sweeps/NAME."),
@@ -32,79 +26,55 @@ def sweep(
 ) -> None:
     """Train a recipe with every combination of values and seeds, and compare the results.
 
-    Each run is a release in --out. Several processes share the runs: torchrun's, those of a SLURM array job,
-    or others started with --resume. The exit status is 1 if a run failed.
+    Processes that are started with --resume share the runs. The exit status is 1 if one failed.
     """
-    vary: dict[str, list[Any]] = {}
-    for pair in settings or []:
-        key, equals, text = (part.strip() for part in pair.partition("="))
-        if not equals or not key:
-            raise RecipeError(f'--set "{pair}": expected KEY.KEY=VALUE,VALUE,..., e.g. objective.tau=0.1,0.2')
-        vary.setdefault(key, []).extend(comma_separated("--set", f"[{text}]"))
+    pairs = [pair.partition("=") for pair in settings or []]
+    vary = {key.strip(): comma_separated(f"--set {key}", f"[{values}]") for key, _, values in pairs}
     check_early(data=data, out=out)
     import zoo
 
     numbers = None if seeds is None else comma_separated("--seeds", seeds)
     found = zoo.sweep(*recipes, vary=vary, seeds=numbers, data=data, out=out, resume=resume)
-    if found is None:
-        print(_UNFINISHED)
-        return
-    for name in ("sweep.md", "results.md"):
-        print((found.folder / name).read_text(encoding="utf-8"))
-    print(f"written: {found.folder}")
-    if found.failed:
+    _print(found)
+    if found is not None and found.failed:
         name, reason = next(iter(found.failed.items()))
         raise ZooError(f"{len(found.failed)} of the runs failed, e.g. {name}: {reason}")
 
 
+def _print(found: Sweep | None) -> None:
+    if found is None:
+        print("nothing is left to train here; the process that finishes last writes the results")
+        return
+    for name in ("sweep.md", "results.md"):
+        print((found.folder / name).read_text(encoding="utf-8"))
+    print(f"written: {found.folder}")
+
+
 @app.command()
 def compare(
-    recipe: str | None = Argument(
-        None, help="Of the objective classify. Default: one made for the weights.", show_default=False
-    ),
+    recipe: str | None = Argument(None, help="Default: one made for the weights.", show_default=False),
     init: str = Option(..., "--init", help=INIT.help),
     data: str | None = DATA,
     out: Path | None = Option(None, "--out", help="Folder to create. Default: runs/NAME_compared."),
-    methods: str | None = Option(
-        None, "--methods", help='Names or sections, "crt,{name: lws, lr: 0.2}". Default: all.'
-    ),
+    methods: str | None = Option(None, "--methods", help="Names, crt,lws. Default: all."),
     seeds: str = Option("0,1,2", "--seeds", help="Of the trainings."),
     overrides: list[str] | None = SET,
     device: str | None = TRAIN_DEVICE,
     resume: bool = RESUME,
 ) -> None:
-    """Fine-tune a release by several long-tailed methods, over seeds, and print one table.
-
-    Processes share the runs as those of a sweep do.
-    """
+    """Fine-tune a release by several long-tailed methods, over seeds: a sweep over the key method."""
     check_early(init, recipe=recipe, data=data, out=out)
     import zoo
 
-    found = zoo.compare(
-        recipe,
-        init=init,
-        data=data,
-        out=out,
-        methods=None if methods is None else comma_separated("--methods", methods),
-        seeds=comma_separated("--seeds", seeds),
-        resume=resume,
-        overrides=with_device(overrides, device),
-    )
-    if found is None:
-        print(_UNFINISHED)
-        return
-    print((found.folder / "comparison.md").read_text(encoding="utf-8"))
-    print(f"written: {found.folder}")
+    more = {"seeds": comma_separated("--seeds", seeds), "overrides": with_device(overrides, device)}
+    names = None if methods is None else comma_separated("--methods", methods)
+    _print(zoo.compare(recipe, init=init, data=data, out=out, methods=names, resume=resume, **more))
 
 
 @app.command()
 def table(
-    names: list[str] = Argument(
-        metavar="FOLDER_OR_RELEASE...", help="Folders with runs at any depth, releases, files results.json."
-    ),
-    out: Path | None = Option(
-        None, "--out", help="Folder for results.md, .json and .png. Default: runs/table."
-    ),
+    names: list[str] = Argument(help="Folders with runs at any depth, releases, files results.json."),
+    out: Path | None = Option(None, "--out", help="Folder for results.md and .json. Default: runs/table."),
     readme: Path | None = Option(None, "--readme", help="Instead: a file with two marks, to put it between."),
 ) -> None:
     """Print the results of finished trainings as one table: means over seeds, time, published figures.
@@ -124,22 +94,14 @@ def reproduce(
     name: str = Argument(help="Release: a shipped name, a folder or org/repo."),
     data: str | None = DATA,
     out: Path | None = Option(None, "--out", help="Release folder to create. Default: runs/reproduced/NAME."),
-    tolerance: float | None = Option(
-        None,
-        "--tolerance",
-        metavar="POINTS",
-        help="Allowed difference of percentages; 0: equal. Default: by test images and spread over seeds.",
-    ),
-    spread: Path | None = Option(
-        None,
-        "--spread",
-        help="Folder or results.json of five or more other seeds. Default: what is shipped for this release.",
-    ),
+    tolerance: float | None = Option(None, "--tolerance", help="Points by which percentages may differ."),
+    spread: Path | None = Option(None, "--spread", help="Folder or results.json of 5 or more other seeds."),
     resume: bool = RESUME,
 ) -> None:
     """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
 
-    The exit status is 0 if all figures agree, and 1 if one differs or nothing could be compared.
+    They are judged together, by the number of test images and the spread over seeds. The exit status is 0 if
+    all agree, and 1 if one differs.
     """
     check_early(data=data, out=out)
     import zoo
@@ -147,18 +109,11 @@ def reproduce(
     found = zoo.reproduce(name, data=data, out=out, tolerance=tolerance, spread=spread, resume=resume)
     if found is None:  # another rank prints
         return
-    shown = found.figures[found.figures["verdict"] != "not judged"]
-    wrong = shown[shown["verdict"].isin(["differs", "missing"])]
-    print(shown.to_string(index=False, na_rep="-", float_format="{:.2f}".format))
-    for label, reason in found.not_repeated.items():
-        print(f"not repeated: {label}: {reason}")
-    print(f"judged together, by the number of test images and the spread over {found.seeds} other seeds")
-    print(f"weights: {'the same' if found.same_weights else 'other'} bits (SHA-256)")
-    print(f"the new release: {found.made.path}")
-    if len(wrong):
-        names = few(list(wrong["evaluation"] + ": " + wrong["metric"]))
-        raise ZooError(
-            f"{found.recorded.name} was not reproduced: {len(wrong)} of {len(shown)} figures differ: {names}"
-        )
-    same = sum(shown["verdict"] == "same")
-    print(f"{found.recorded.name} was reproduced: {len(shown)} figures agree, {same} exactly")
+    print(found.figures.to_string(index=False, float_format="{:.2f}".format))
+    weights = "the same" if found.same_weights else "other"
+    print(f"weights: {weights} bits; the new release: {found.made.path}")
+    of = f"of {len(found.figures)} figures"
+    if wrong := list(found.wrong["evaluation"] + ": " + found.wrong["metric"]):
+        raise ZooError(f"{found.recorded.name} was not reproduced: {len(wrong)} {of} differ: {few(wrong)}")
+    same = sum(found.figures["verdict"] == "same")
+    print(f"{found.recorded.name} was reproduced: {same} {of} exactly, the others within the tolerance")

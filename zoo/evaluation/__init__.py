@@ -6,9 +6,8 @@ What is named here is for any program's own features.
 from zoo.evaluation.embed import Embedding
 from zoo.evaluation.encode import Features, extract
 from zoo.evaluation.linear import LinearClassifier, fit_linear
-from zoo.evaluation.metrics import classification_metrics
+from zoo.evaluation.metrics import classification_metrics, retrieval_metrics
 from zoo.evaluation.predict import Prediction
-from zoo.evaluation.retrieval import retrieval_metrics
 from zoo.functional.knn import KnnPrediction, knn_predict
 
 __all__ = [

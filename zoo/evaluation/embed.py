@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.data.any_data import Data, open_images
-from zoo.errors import ZooError, did_you_mean
+from zoo.errors import ZooError
 from zoo.evaluation.encode import encode_images, open_encoder
 from zoo.files import check_writable, write_atomic, writing
 from zoo.release import Preprocess, Release
@@ -68,7 +68,12 @@ def embed(
             or a file that cannot be written.
     """
     if out is not None:  # before anything is encoded
-        _check_file(Path(out))
+        ending = Path(out).suffix.lower()
+        if ending not in (".npz", ".parquet"):
+            raise ZooError(f'out: found "{out}", expected a file that ends in .npz or .parquet')
+        if ending == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+            raise ZooError(f'out: "{out}" needs the package pyarrow: pip install pyarrow')
+        check_writable(Path(out))
     images, opened = open_images(data, split)
     encoder = open_encoder(release_or_model, preprocess, device=device, workers=workers)
     features, places, left_out = encode_images(images, encoder, "embedding", max_bad_images)
@@ -82,16 +87,6 @@ def embed(
     if out is not None:
         write_embedding(embedding, Path(out))
     return embedding
-
-
-def _check_file(file: Path) -> None:
-    """Raise `ZooError` for another ending, a place that cannot be written, or parquet without pyarrow."""
-    if (ending := file.suffix.lower()) not in (known := (".npz", ".parquet")):
-        hint = did_you_mean(ending, known)
-        raise ZooError(f'out: found "{file}", expected a file that ends in .npz or .parquet.{hint}')
-    check_writable(file)
-    if ending == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ZooError(f'out: "{file}" needs the package pyarrow: pip install pyarrow')
 
 
 def write_embedding(found: Embedding, file: Path) -> None:

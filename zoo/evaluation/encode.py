@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from timm.data import resolve_data_config
@@ -57,12 +57,12 @@ def extract(
 
     Args:
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
-        batches: images `[B, 3, H, W]`, alone or in sequences with labels `[B]` and anything else.
+        batches: images `[B, 3, H, W]`, alone or in pairs with labels `[B]`.
         device: where to compute.
         progress: called after each batch with its number of images.
 
     Raises:
-        DataError: when there is no image, a batch is something else, or the model's output is not `[B, D]`.
+        DataError: when there is no image, or the model's output is not `[B, D]`.
     """
     device = torch.device(device)
     model.to(device)
@@ -71,15 +71,8 @@ def extract(
     # no_grad, not inference_mode: the features may enter a differentiable loss later
     autocast = torch.autocast(device.type, enabled=False)
     with evaluating(model), torch.no_grad(), autocast, float32_products():
-        for number, batch in enumerate(batches):
-            pair: list[Any] = [batch] if isinstance(batch, Tensor) else [*batch]
-            images, labels = [*pair, None, None][:2]
-            if labels is None and isinstance(images, Tensor):
-                labels = torch.full((len(images),), -1)
-            is_pair = isinstance(images, Tensor) and isinstance(labels, Tensor)
-            if not is_pair or labels.shape != images.shape[:1]:
-                expected = "expected images [B, 3, H, W], alone or with labels [B]"
-                raise DataError(f"features: batch {number}: found {plain_kind(batch)}, {expected}")
+        for batch in batches:
+            images, labels = (batch, torch.full((len(batch),), -1)) if isinstance(batch, Tensor) else batch
             output = model(images.to(device=device, dtype=dtype, non_blocking=True))
             if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(images):
                 found = list(output.shape) if isinstance(output, Tensor) else plain_kind(output)
@@ -173,7 +166,6 @@ def open_encoder(
         raise ZooError("preprocess: a release says itself how its images are made; expected it for a model")
     if workers is None:
         workers = (release.recipe.get("views") or {}).get("workers", 0)
-        check_number(f"{release.name}: recipe.yaml: views.workers", workers, 0)
     return Encoder(release.load(), release.preprocess, release.name, release, place, workers)
 
 
@@ -218,8 +210,7 @@ def check_number(name: str, value: object, least: int) -> None:
 def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
     """Return how images become the input of `model`: as given, as its `pretrained_cfg` says, or ImageNet's.
 
-    Raises:
-        ZooError: for what is no `Preprocess`, naming the field.
+    A `ZooError` names the field of what is no `Preprocess`.
     """
     where, plain = "preprocess", asdict(given) if isinstance(given, Preprocess) else given
     if plain is None:
@@ -242,18 +233,13 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
 def check_encoder(model: nn.Module, size: int) -> None:
     """Raise `ZooError` for a model of other images than `[B, 3, size, size]`, or with a classifier.
 
-    That is timm's anywhere in it, or a last linear layer with as many outputs as ImageNet has classes.
+    That is timm's, or a last linear layer with as many outputs as ImageNet has classes.
     """
-    output = backbones.check_input(model, size)
+    output, given = backbones.check_input(model, size), cast(Any, model)
     width = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
-    advice, modules = "", list(model.named_modules())
-    for path, module in modules:
-        timms: Any = module if hasattr(module, "reset_classifier") else None
-        if timms and timms.num_classes == width and not isinstance(timms.get_classifier(), nn.Identity):
-            inside = f"model.get_submodule({path!r})." if path else ""
-            advice = f"build it with num_classes=0, or call {inside}reset_classifier(0)"
-    last, layer = modules[-1]
-    if isinstance(layer, nn.Linear) and width == layer.out_features and width in _IMAGENET_CLASSES:
-        advice = advice or f'put torch.nn.Identity() in the place of its last layer "{last}"'
-    if advice:
-        raise ZooError(f"model: found a classifier with {width} outputs, expected an encoder: {advice}")
+    timms = hasattr(model, "reset_classifier") and given.num_classes == width
+    last, layer = list(model.named_modules())[-1]
+    linear = isinstance(layer, nn.Linear) and layer.out_features == width in _IMAGENET_CLASSES
+    if linear or (timms and not isinstance(given.get_classifier(), nn.Identity)):
+        expected = f'an encoder: num_classes=0, or torch.nn.Identity() in the place of "{last}"'
+        raise ZooError(f"model: found a classifier with {width} outputs, expected {expected}")

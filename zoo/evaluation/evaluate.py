@@ -66,8 +66,7 @@ def evaluate(
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
 
     Returns:
-        The entry of metrics.json: protocol, data, split, metrics (percentages), the first of them as `metric`
-        and `value`; settings, seed, date; of a model also `preprocess`. Test labels enter only the metrics.
+        The entry of metrics.json; of a model also `preprocess`. Test labels enter only the metrics.
 
     Raises:
         Interrupted: when a training is stopped by a signal, after saving its state.
@@ -125,10 +124,7 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
 
 
 def _recorded(release: Release, protocol: str) -> dict[str, Any]:
-    """Return the settings that a release records for a protocol: its recipe's, else its first entry's."""
-    for each in release.recipe.get("evaluation") or ():
-        if isinstance(each, Mapping) and each.get("protocol") == protocol:
-            return {key: value for key, value in each.items() if key != "protocol"}
+    """Return the settings of the first entry that a release records for a protocol."""
     for entry in release.metrics["evaluations"]:
         if entry["protocol"] == protocol:
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
@@ -148,21 +144,17 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
         told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
         warnings.warn(told, ZooWarning, stacklevel=3)
         return dataset.renamed(theirs)
-    unknown = [name for name in ours if name not in {*theirs}]
-    if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
-        found = f"found {len(ours)} classes ({few(ours)})"
-        found += f', of which "{unknown[0]}" is unknown' if unknown else ""
-        expected = f"some of the {len(theirs)} of {release.name} ({few(theirs)}), each once"
-        hint = did_you_mean(unknown[0], theirs) if unknown else ""
-        raise DataError(f"data: {found}, expected {expected}.{hint}")
+    if unknown := [name for name in ours if name not in {*theirs}]:
+        found = f'{len(ours)} classes ({few(ours)}), of which "{unknown[0]}" is unknown'
+        expected = f"some of the {len(theirs)} of {release.name} ({few(theirs)})"
+        raise DataError(f"data: found {found}, expected {expected}.{did_you_mean(unknown[0], theirs)}")
     return dataset.with_classes(theirs)
 
 
 def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> ImageDataset:
     """Open a split of the data that a release was trained on: the images that it lists, in their order.
 
-    Raises:
-        DataError: also for a copy that lacks some of these, or whose classes have other names.
+    A `DataError` refuses a copy that lacks some of these, or whose classes have other names.
     """
     if not release.images:
         return open_dataset(config, split, root)
@@ -180,20 +172,13 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
 def own_data(release: Release, data: Data = None) -> Given:
     """Return the data that a release was trained on, with the true labels, or what is given in their place.
 
-    A folder is that of the own data if they lie in it; one of photos, which all look alike, by their names.
-
-    Raises:
-        DataError: see `resolve`; where a converted release, which names no data, is given none.
+    A folder is that of the own data if they lie in it; one of photos, which all look alike, by their names. A
+    `DataError` is as of `resolve`, or for a converted release, which names no data, without any.
     """
     section = release.recipe.get("data")
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
-    try:
-        own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-    except ZooError:  # of data that this version does not know
-        if data is None:
-            raise
-        own = None
+    own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
     given = resolve(data, own)
     if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
         found = open_dataset(given.config, "train", given.root).describe()["sha256"]

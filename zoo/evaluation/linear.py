@@ -26,13 +26,11 @@ class LinearClassifier:
         weight: `[C, D]`, float64; standardisation is folded in.
         bias: `[C]`; minus infinity for a class without training images, which is never predicted.
         l2: strength used: the loss is mean cross-entropy + l2 / 2 * |W|^2 on standardised features.
-        validation_losses: of held-out images by strength, strongest first; empty of a single strength.
     """
 
     weight: Tensor
     bias: Tensor
     l2: float
-    validation_losses: dict[float, float]
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits `[N, C]` of `features` `[N, D]`, in float64 on the CPU."""
@@ -57,16 +55,14 @@ def fit_linear(
 ) -> LinearClassifier:
     """Fit on training features; cross-validation over all of them chooses the strength of the penalty.
 
-    Every image is held out once, and the strength with the lowest cross-entropy of held-out images wins; with
-    that, all images are fitted. Test data is no argument, so nothing can be selected on it.
-
-    Cross-entropy is continuous, and in float64 the fit reaches its one minimum: so the figure is the same on
-    any processor. Features are standardised by the rows that are fitted. The only image of a class is never
-    held out.
+    Every image is held out once, but for the only one of a class, and the strength with the lowest
+    cross-entropy of held-out images wins; with that, all are fitted. Test data is no argument, so nothing can
+    be selected on it. Cross-entropy is continuous, and in float64 the fit reaches its one minimum: so the
+    figure is the same on any processor. Features are standardised by the rows that are fitted.
 
     Args:
         features: `[N, D]`.
-        labels: `[N]`, integer.
+        labels: `[N]`, from 0 to C - 1.
         num_classes: C.
         l2_grid: strengths of the penalty on the weights (the bias has none).
         folds: parts of the training images.
@@ -75,8 +71,8 @@ def fit_linear(
         balanced: weigh each image by N / (classes present * images of its class).
 
     Raises:
-        ZooError: for features that are not finite, labels outside `[0, C)`, fewer than two classes, a choice
-            to make when no class has two images, or an impossible setting.
+        ZooError: for features or labels that do not fit, fewer than two classes, a choice to make when no
+            class has two images, or an impossible setting.
     """
     grid = sorted({float(l2) for l2 in l2_grid}, reverse=True)
     if not grid or not all(0 < l2 < math.inf for l2 in grid) or folds < 2:
@@ -88,18 +84,17 @@ def fit_linear(
     classes, y = torch.unique(labels.cpu(), return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"linear probe: found only class {int(classes[0])} in training, expected two or more")
-    losses = _cross_validate(x, y, grid, folds, select, seed, balanced) if len(grid) > 1 else {}
-    best = min(grid, key=lambda l2: losses.get(l2, 0.0))  # of equal ones the strongest
+    best = grid[0] if len(grid) == 1 else _cross_validate(x, y, grid, folds, select, seed, balanced)
     ((seen_weight, seen_bias),) = _fits(x, y, [best], balanced, tol=1e-8)
     weight = seen_weight.new_zeros(num_classes, x.shape[1]).index_copy_(0, classes, seen_weight)
     bias = seen_bias.new_full((num_classes,), -math.inf).index_copy_(0, classes, seen_bias)
-    return LinearClassifier(weight, bias, best, losses)
+    return LinearClassifier(weight, bias, best)
 
 
 def _cross_validate(
     x: Tensor, y: Tensor, grid: Sequence[float], folds: int, select: str, seed: int, balanced: bool
-) -> dict[float, float]:
-    """Return for each strength the cross-entropy of images that the fit did not see."""
+) -> float:
+    """Return the strength with the lowest cross-entropy of images that the fit did not see."""
     counts = torch.bincount(y)
     # a class's images go round the folds, from another fold for each class: rare ones fill no single fold
     rank = rank_in_class(y, derive_seed("linear", seed, "split"))
@@ -116,7 +111,7 @@ def _cross_validate(
     share = (fold >= 0).double()
     if select == "balanced_accuracy":
         share = share / torch.bincount(y, weights=share).clamp(min=1)[y]
-    return dict(zip(grid, (entropy @ share / share.sum()).tolist(), strict=True))
+    return grid[int((entropy @ share).argmin())]  # of equal ones the strongest
 
 
 def _fits(

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.data.config import data_words
 from zoo.data.image_ids import shared_images
 from zoo.data.labels import require_same_classes
-from zoo.errors import ZooError, ZooWarning
+from zoo.data.long_tail import rank_in_class
+from zoo.errors import DataError, ZooError, ZooWarning, few
 from zoo.evaluation.encode import Encoder, Features
-from zoo.evaluation.few_shot import class_mean_scores, few_shot_rows
 from zoo.evaluation.linear import fit_linear
-from zoo.evaluation.metrics import calibration_error, classification_metrics, draws_metrics
+from zoo.evaluation.metrics import (
+    calibration_error,
+    classification_metrics,
+    draws_metrics,
+    retrieval_metrics,
+)
 from zoo.evaluation.published import ProbeRun, TrainedProtocol, train_classifier
-from zoo.evaluation.retrieval import retrieval_metrics
-from zoo.functional import knn_predict, mask_classes, post_hoc_adjusted
+from zoo.functional import class_means, knn_predict, mask_classes, post_hoc_adjusted
 from zoo.functional.checks import check_features
 from zoo.modules import Centers
 from zoo.recipe import protocols as of
 from zoo.recipe.protocols import Protocol
 from zoo.release.evaluations import headline
+from zoo.seeding import derive_seed
 from zoo.training.progress import say
 from zoo.training.signals import interruptible
 
@@ -155,16 +162,9 @@ def run_protocol(
         found = knn_predict(bank, labels, data.test, k=protocol.k, tau=protocol.tau, num_classes=classes)
         return found.predictions, {"k": found.settings["k"]}  # fewer where there are fewer images
     if isinstance(protocol, of.LinearProtocol):
-        probe = fit_linear(
-            features,
-            labels,
-            classes,
-            l2_grid=protocol.l2_grid,
-            folds=round(1 / protocol.validation_fraction),
-            select=protocol.select,
-            seed=protocol.seed,
-            balanced=protocol.balanced,
-        )
+        settings = protocol.model_dump(include={"l2_grid", "select", "seed", "balanced"})
+        folds = round(1 / protocol.validation_fraction)
+        probe = fit_linear(features, labels, classes, folds=folds, **settings)
         return probe.logits(data.test), {"l2": probe.l2}
     draws, names = [], data.train_set.class_names
     for rows in few_shot_rows(labels, names, shots=protocol.shots, draws=protocol.draws, seed=protocol.seed):
@@ -180,9 +180,8 @@ def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Te
     """Return the logits `[N, C]` of the learned centers, or of a model that ends in a classifier."""
     if tau is not None and (centers is None or (centers.class_counts < 0).any()):
         raise ZooError("classifier: tau: found no training images of each class, which make the prior")
-    width = data.train_set.num_classes if centers is None else centers.weight.shape[1]
-    check_features(data.test, "classifier: " + ("features" if centers else "scores"), dim=width)
     if centers is None:
+        check_features(data.test, "classifier: scores", dim=data.train_set.num_classes)
         return data.test
     return (centers if tau is None else without_prior(centers, tau)).logits(data.test)
 
@@ -200,3 +199,33 @@ def _to_device(data: ProbeData, features: Tensor) -> Tensor:
     device = data.encoder.device
     fits = device.type == "cuda" and 6 * features.nbytes < torch.cuda.mem_get_info(device)[1]
     return features.to(device) if fits else features
+
+
+def few_shot_rows(
+    labels: Tensor, class_names: Sequence[str], *, shots: int, draws: int, seed: int
+) -> Iterator[Tensor]:
+    """Yield the rows `[C * shots]`, ascending, of each draw; those of fewer shots are part of those of more.
+
+    `labels` are the classes of the training rows `[N]`, and `seed` is that of all draws. A `DataError` names
+    the classes with fewer rows than `shots`.
+    """
+    counts = torch.bincount(labels.cpu(), minlength=len(class_names)).tolist()
+    short = [f'"{name}" has {n}' for name, n in zip(class_names, counts, strict=True) if n < shots]
+    if short:
+        raise DataError(f"few_shot: class {few(short)}; expected {shots} training images of each (shots)")
+    for draw in range(draws):
+        rank = rank_in_class(labels, derive_seed("few_shot", seed, draw))
+        yield (rank < shots).nonzero().flatten()
+
+
+def class_mean_scores(features: Tensor, labels: Tensor, test: Tensor, *, num_classes: int) -> Tensor:
+    """Return minus half the squared distance `[N, C]` of unit features to the mean of each class.
+
+    SimpleShot's L2N with nearest centroids (Wang et al. 2019, arXiv 1911.04623, section 3): the means are
+    of unit features too. A constant of each row is left out. Features are `[M, D]` with at least one row of
+    each class, labels `[M]`, test features `[N, D]`; a `DataError` refuses others.
+    """
+    check_features(features, "few_shot: training features")
+    check_features(test, "few_shot: test features", dim=features.shape[1])
+    means = class_means(F.normalize(features, dim=1), labels, num_classes)
+    return F.normalize(test, dim=1) @ means.T - 0.5 * means.square().sum(dim=1)

@@ -13,7 +13,6 @@ from zoo.config import is_number
 from zoo.data.any_data import TABLES, Data, open_images
 from zoo.evaluation.encode import check_number, encode_images, open_encoder
 from zoo.files import is_dir, is_file
-from zoo.functional.checks import check_features
 from zoo.hub import open as open_release
 from zoo.release import Release
 
@@ -46,10 +45,7 @@ def predict(
 
     Returns:
         For each image, in order, its classes and their probabilities, the softmax of the classifier's logits:
-        no class prior is added, see `prior_words`.
-
-    Raises:
-        ZooError: for a release without centers, or more unreadable images than the limit.
+        no class prior is added, see `prior_words`. A `ZooError` is for a release without centers.
     """
     check_number("top", top, 1)
     opened = open_release(release)
@@ -62,7 +58,6 @@ def predict(
     folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
     encoder = open_encoder(opened, device=device, workers=workers)
     features, places, _ = encode_images(dataset, encoder, "classifying", max_bad_images)
-    check_features(features, "features", dim=centers.weight.shape[1])
     predictions, images = list[Prediction](), iter(places)
     for rows in torch.split(features, 1 << 14):  # scores of all classes at a time
         probability, index = centers.nearest(rows, top)

@@ -19,12 +19,7 @@ _DOT, _MEAN = "#8a8a8a", "#0072b2"  # told apart by who is colour-blind
 
 
 def mean_text(values: Sequence[float], form: str) -> str:
-    """Return `mean ± sample standard deviation`, the mean of a single value, or `-` for none.
-
-    Args:
-        values: of each run.
-        form: of mean and deviation, as for `format`.
-    """
+    """Return `mean ± sample standard deviation` in a format, the mean of a single value, or `-` for none."""
     if not values:
         return "-"
     spread = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
@@ -32,12 +27,7 @@ def mean_text(values: Sequence[float], form: str) -> str:
 
 
 def means(numbers: pd.DataFrame, form: str) -> pd.DataFrame:
-    """Return each number over the seeds as `mean ± standard deviation`, by point; NaN counts for nothing.
-
-    Args:
-        numbers: a column for each, a row for each run, indexed by `point` and `seed`.
-        form: see `mean_text`.
-    """
+    """Return the `mean_text` of each point: a row for each run, indexed by `point` and `seed`, came in."""
     return numbers.groupby(level="point", sort=False).agg(lambda each: mean_text(list(each.dropna()), form))
 
 
@@ -46,11 +36,7 @@ def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
 
     Runs of one seed share the images' order and the initial weights. In brackets is the 95 % interval of the
     mean (Student's t), where there are several seeds that differ. Each is of one comparison: nothing corrects
-    for their number. One that holds 0 does not tell two points apart.
-
-    Args:
-        numbers: as for `means`.
-        to: the point that the others are compared with.
+    for their number. One that holds 0 does not tell two points apart. `numbers` are as for `means`.
     """
     base = numbers.xs(to, level="point")
 
@@ -74,21 +60,18 @@ def duration(seconds: float) -> str:
 def draw_numbers(numbers: pd.DataFrame, file: Path) -> None:
     """Draw a line for each point and a panel for each number: every run as a dot, and means.
 
-    Args:
-        numbers: a column for each, a row for each run, indexed by `point` and `seed`.
-        file: .png or .svg.
+    `numbers` are as for `means`; the file is .png or .svg.
     """
-    points = list(dict.fromkeys(numbers.index.get_level_values("point")))
+    places, points = pd.factorize(numbers.index.get_level_values("point"))
+    seeds = numbers.groupby(level="point", sort=False)
     size = (4.0 + 1.6 * len(numbers.columns), 0.9 + 0.36 * len(points))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(numbers.columns), sharey=True, squeeze=False)[0]
-    for axes, number in zip(panels, numbers, strict=True):
-        for place, point in enumerate(points):
-            values = numbers[number].xs(point, level="point").dropna()
-            axes.plot(values, [place] * len(values), "o", color=_DOT, markersize=3)
-            deviation = values.std() if len(values) > 1 else None
-            axes.errorbar(values.mean(), place, xerr=deviation, fmt="D", color=_MEAN, markersize=4, capsize=2)
-        axes.set_title(str(number).replace("_", " "), fontsize=8, wrap=True)
+    for axes, name in zip(panels, numbers, strict=True):
+        mean, deviation = seeds[name].mean(), seeds[name].std()
+        axes.plot(numbers[name], places, "o", color=_DOT, markersize=3)
+        axes.errorbar(mean, range(len(points)), xerr=deviation, fmt="D", color=_MEAN, markersize=4, capsize=2)
+        axes.set_title(str(name).replace("_", " "), fontsize=8, wrap=True)
         axes.grid(axis="x", alpha=0.3)
         axes.tick_params(axis="x", labelsize=7)
     panels[0].set_yticks(range(len(points)), points, fontsize=7)

@@ -1,9 +1,8 @@
-"""`zoo.sweep`: one training for every value and seed, shared by one or several processes."""
+"""`zoo.sweep`: one training for every value and seed, shared by the processes that are started for it."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,28 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock, Timeout
 
-from zoo import catalog, locks
+from zoo import catalog, hub, locks
 from zoo.config import Config, listed, load_yaml, parse
-from zoo.data.any_data import folder_for, own_root, reads_folder
-from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.experiments.records import RunRecord
-from zoo.experiments.runs import Run, different, require_unused, train_all
+from zoo.data.any_data import folder_for, own_root
+from zoo.data.memory import Root
+from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
+from zoo.experiments.records import from_release
 from zoo.experiments.statistics import differences, draw_numbers, means
-from zoo.experiments.table import Published, Results, published_figures
-from zoo.files import RUNS, is_file, write_text, writing
+from zoo.experiments.table import Published, Results, published_figures, tabulate
+from zoo.files import RUNS, is_file, is_unused, write_text, writing
 from zoo.pretraining import open_sets, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
-from zoo.release import Release
 from zoo.release.card import markdown_table
+from zoo.release.format import holds_release
 from zoo.report.diagnose import diagnose
 from zoo.report.subject import open_subjects
-
-_LONGEST = 40  # characters of a label
-_USUAL = re.compile(
-    r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)"
-)  # shown where nothing is asked for
+from zoo.training.progress import say
+from zoo.training.signals import interruptible
 
 
 class SweepFile(Config):
@@ -40,45 +37,51 @@ class SweepFile(Config):
 
     question: str
     source: str
-    recipes: list[str]
-    set: dict[str, Any]
+    recipes: list[str] = []
+    set: dict[str, Any] = {}
     """By key of the recipe a list of values, or of values by their labels. One value is an override."""
-    seeds: list[int]
-    watch: dict[str, str]
+    seeds: list[int] = [0, 1, 2]
+    watch: dict[str, str] = {}
     """By title a number out of `RunRecord.figures`: `NAME`, `NAME - NAME`, or `NAME or NAME`, where the
-    second stands in for the first in runs that lack it."""
-    found: str | None
+    second stands in for the first in runs that lack it. None: accuracies, loss and uniformity."""
+    found: str | None = None
     """What was found, with date and machine."""
     published: dict[str, Published] = {}
     """By recipe."""
 
 
-def is_sweep(name: str | Path) -> bool:
-    """Whether `name` is a shipped sweep, or a file that asks a question, as no recipe does."""
-    if is_file(name):
-        return re.search(r"^question:", catalog.recipe_text(Path(name)), re.MULTILINE) is not None
-    return str(name) in catalog.list_sweeps()
-
-
-def read_sweep(name: str | Path) -> SweepFile:
-    """Read a sweep by name or from a file.
-
-    Raises:
-        RecipeError: naming the file, and the key that is wrong.
-    """
+def read_sweep(name: str | Path) -> SweepFile | None:
+    """Read a sweep by name or from a file; None for what asks no question, as a recipe."""
     path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
-    return parse(SweepFile, load_yaml(catalog.recipe_text(path), path.name), path.name)
+    plain = load_yaml(catalog.recipe_text(path), path.name) if is_file(path) else None
+    return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One training: of a value or method, its `point`, and a seed; its release goes to `folder`."""
+
+    point: str
+    seed: int
+    recipe: Recipe
+    folder: Path
+    data: Root
+
+    @property
+    def id(self) -> str:
+        """Its name, `POINT/seed_N`."""
+        return f"{self.point}/seed_{self.seed}"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep found.
+    """What a sweep or a comparison found.
 
     Attributes:
         frame: a row for each point: mean ± standard deviation of each watched number over its seeds.
         changes: how far each point is from the first, see `zoo.experiments.statistics.differences`.
         results: what was measured, as `zoo.table` has it; the records' `figures` have every number.
-        failed: why runs failed, by `POINT/seed_N`.
+        failed: why points or runs failed, by `POINT` or `POINT/seed_N`.
         folder: with `sweep.md`, `sweep.png`, `results.*` and the runs' releases.
     """
 
@@ -99,150 +102,118 @@ def sweep(
 ) -> Sweep | None:
     """Train a recipe for every combination of values, over seeds, and show what moves with them.
 
-    Several processes (torchrun's, an array job's, or some started by hand with `resume`) share the runs: each
-    trains the next that nobody has, alone on its own GPU, and the last one to finish writes what was found.
+    Processes that are started with `resume` share the runs: each trains the next that nobody has, and the
+    last one to finish writes what was found.
 
     Args:
-        recipes: one or several to compare, or the name or file of a sweep, which has all but `out`; what is
-            given beside it takes the place of its own. Recipes of the sweep after it: these alone. They may
-            come as one list.
+        recipes: one or several, also in one list, or the name or file of a sweep; what is given beside it,
+            recipes too, takes the place of its own.
         out: folder of the sweep, `runs/sweeps/NAME` when None; each run's release is in `out/POINT/seed_N`.
         vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels. A
-            single value is the same in all runs. A sweep's own labels stand for their values.
+            single value is the same in all runs.
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
         data: the folder with the data, for recipes whose sources need one.
         resume: go on with what lies in `out`; finished runs are taken as they are.
 
     Returns:
-        What was found; None if other processes are still training the rest.
-
-    Raises:
-        Interrupted: on a signal; the same call with `resume` goes on.
-        ZooError: for anything wrong with recipes, values, seeds, data or folder, before the first training;
-            if no run could be trained.
+        What was found; None if other processes are still training the rest. A `ZooError` tells what is wrong
+        before the first training; after an `Interrupted` the same call with `resume` goes on.
     """
-    if not isinstance(vary, Mapping | None):
-        raise ZooError(
-            f'vary: found {vary!r}, expected lists of values by their keys, e.g. {{"objective.tau": [0.1]}}'
-        )
-    names = listed(recipes)
-    if not names:
+    if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
-    tags = [each.name if isinstance(each, Recipe) else Path(str(each)).name for each in names]
-    out = RUNS / "sweeps" / "-and-".join(tags)[:100].removesuffix(".yaml") if out is None else Path(out)
-    values, written = dict(vary or {}), None
-    if not isinstance(names[0], Recipe) and is_sweep(names[0]):
-        written = read_sweep(names[0])
-        values = written.set | {key: _own(given, written.set.get(key)) for key, given in values.items()}
-        names, seeds = _of(written, tags[1:]), written.seeds if seeds is None else seeds
-    elif tags[0] not in catalog.list_recipes() and (hint := did_you_mean(tags[0], catalog.list_sweeps())):
-        raise RecipeError(f'neither a recipe nor a sweep: "{tags[0]}".{hint}')
-    runs = lay_out(names, values, (0, 1, 2) if seeds is None else seeds, out)
-    require_unused(out, resume=resume)
-    different = {run.recipe.data.model_dump_json(): run.recipe for run in runs}
-    own_root(data, *(recipe.data for recipe in different.values()))
-    with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
-        for recipe in different.values():
-            open_sets(recipe, folder_for(recipe.data, data))
-
-    def train(run: Run) -> Release:
-        return pretrain(run.recipe, out=run.folder, data=folder_for(run.recipe.data, data), resume=True)
-
-    trained = train_all(runs, train)
-    return None if trained is None else _conclude(*trained, written, data, out)
+    first = names[0]
+    name = first.name if isinstance(first, Recipe) else Path(str(first)).name.removesuffix(".yaml")
+    about = None if isinstance(first, Recipe) else read_sweep(first)
+    if about is not None:
+        names = names[1:] or about.recipes
+    about = about or SweepFile(question=f"Sweep of {name}", source="zoo sweep")
+    out = RUNS / "sweeps" / name if out is None else Path(out)
+    points = lay_out(names, about.set | dict(vary or {}))
+    own_root(data, *(recipe.data for recipe in points.values()))
+    runs = every_seed(points, about.seeds if seeds is None else seeds, out, data)
+    return run_all(runs, out, about, resume=resume)
 
 
-def _own(given: Any, own: Any) -> Any:
-    """Return values for a key of which a sweep has labelled values, `own`: labels stand for theirs."""
-    if not isinstance(own, Mapping) or not isinstance(given, list | tuple):
-        return given
-    return {str(each): own[each] if isinstance(each, str) and each in own else each for each in given}
-
-
-def _of(written: SweepFile, wanted: Sequence[str]) -> list[str]:
-    """Return the recipes of a sweep that are wanted, all where none is named."""
-    for name in wanted:
-        if name not in written.recipes:
-            hint = did_you_mean(name, written.recipes)
-            raise RecipeError(
-                f'"{name}" is no recipe of this sweep.{hint} It has {", ".join(written.recipes)}'
-            )
-    return [name for name in written.recipes if not wanted or name in wanted]
-
-
-def lay_out(
-    recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any], seeds: Sequence[int], out: Path
-) -> list[Run]:
-    """Return the runs, all points with one seed after another, and check each one's recipe.
-
-    Raises:
-        ZooError: naming the key, value or recipe that is wrong.
-    """
+def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> dict[str, Recipe]:
+    """Return the recipe of each point; raise `ZooError` naming the key, value or recipe that is wrong."""
     if "training.seed" in vary:
         raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
-    axes = {key: _labelled(key, given) for key, given in vary.items()}
-    names = [Recipe.load(each, ()).name for each in recipes]
-    tags = [name.partition(".")[2] for name in names]
-    bases = dict(zip(tags if len({*tags}) == len(tags) else names, recipes, strict=True))
+    axes = dict[str, dict[str, Any]]()  # values by their labels
+    for key, given in vary.items():
+        if not (isinstance(given, Mapping | list | tuple) and given):
+            raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
+        axes[key] = {**given} if isinstance(given, Mapping) else {str(each): each for each in given}
+    bases = {Recipe.load(each, ()).name: each for each in recipes}
+    points = dict[str, Recipe]()
+    for *values, (label, base) in itertools.product(*(own.items() for own in axes.values()), bases.items()):
+        chosen = list(zip(axes, values, strict=True))
+        words = [f"{key.rpartition('.')[2]}_{each}" for key, (each, _) in chosen if len(axes[key]) > 1]
+        words += [label] if len(bases) > 1 or not words else []
+        point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
+        points[point] = Recipe.load(base, [override_of(key, value, "vary: ") for key, (_, value) in chosen])
+    return points
+
+
+def every_seed(points: Mapping[str, Recipe], seeds: Sequence[int], out: Path, data: Root) -> list[Run]:
+    """Return the runs, all points with one seed after another."""
+    if not isinstance(seeds, list | tuple | range) or not seeds:
+        raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
     runs = []
-    for seed in different(seeds):
-        for *values, (label, base) in itertools.product(
-            *(own.items() for own in axes.values()), bases.items()
-        ):
-            chosen = list(zip(axes, values, strict=True))
-            changes = [override_of(key, value, "vary (--set): ") for key, (_, value) in chosen]
-            words = [f"{key.rpartition('.')[2]}_{each}" for key, (each, _) in chosen if len(axes[key]) > 1]
-            words += [label] if len(bases) > 1 or not words else []
-            point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
-            recipe = Recipe.load(base, [*changes, f"training.seed={seed}"])
-            runs.append(Run(point, seed, recipe, out / point / f"seed_{seed}"))
+    for seed in dict.fromkeys(seeds):
+        for point, base in points.items():
+            recipe = Recipe.load(base, [f"training.seed={seed}"])
+            folder = out / point / f"seed_{seed}"
+            runs.append(Run(point, seed, recipe, folder, folder_for(recipe.data, data)))
     return runs
 
 
-def _labelled(key: str, given: Any) -> dict[str, Any]:
-    """Return the values of a key by their labels."""
-    if isinstance(given, Mapping) and given:
-        return {str(label): value for label, value in given.items()}
-    if not isinstance(given, list | tuple) or not given:
-        raise ZooError(
-            f'vary (--set): "{key}": found {given!r}, expected a list of values, or values by their labels'
-        )
-    values = {}
-    for number, value in enumerate(given):
-        label = value if isinstance(value, str) else json.dumps(value, default=str)
-        values[label if len(label) <= _LONGEST else f"value_{number}"] = value
-    return values
-
-
-def _conclude(
-    trained: Mapping[Run, RunRecord],
-    failed: dict[str, str],
-    written: SweepFile | None,
-    data: str | Path | None,
+def run_all(
+    runs: Sequence[Run],
     out: Path,
-) -> Sweep:
-    """Compare all finished runs, and write what was found."""
-    folders = [run.folder for run in trained]
-    subjects = open_subjects(folders)
+    about: SweepFile,
+    *,
+    resume: bool,
+    left_out: Mapping[str, str] | None = None,
+) -> Sweep | None:
+    """Train all runs and write to `out` what was found; None while other processes train some.
+
+    `left_out` has points without runs, and why. An Interrupted tells of a signal, a ZooError if no run could
+    be trained, or a finished one is of another recipe.
+    """
+    if not (resume or is_unused(out)):
+        raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
+    with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
+        for run in {run.recipe.data.model_dump_json(): run for run in runs}.values():
+            open_sets(run.recipe, run.data)
+    errors = _train(runs)
+    trained = [run for run in runs if holds_release(run.folder)]
+    if any(run.id not in errors for run in runs if run not in trained):
+        return None
+    if not trained:
+        raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(errors.values()))}")
+    subjects = open_subjects([run.folder for run in trained])
     names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
-    watch = written.watch if written else {name: name for name in names if _USUAL.fullmatch(name)}
+    usual = r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)"
+    watch = about.watch or {name: name for name in names if re.fullmatch(usual, name)}
     if any("features/" in each for each in watch.values()):  # of which only a look at images tells
-        read = data if any(reads_folder(run.recipe.data) for run in trained) else None
-        device = next(iter(trained)).recipe.training.device
-        with locks.turn(out / ".report.lock"):
-            subjects = list(diagnose(*folders, out=out / "report", data=read, device=device).subjects)
-    records, rows = list[RunRecord](), list[dict[str, Any]]()
-    for (run, record), subject in zip(trained.items(), subjects, strict=True):
-        records.append(record.model_copy(update={"figures": subject.numbers}))
-        watched = {title: _value(each, subject.numbers) for title, each in watch.items()}
-        rows.append({"point": run.point, "seed": run.seed, **watched})
-    numbers = pd.DataFrame(rows).set_index(["point", "seed"])
-    results = Results.of(records, written.published if written else published_figures())
-    found = Sweep(means(numbers, ".3g"), differences(numbers, rows[0]["point"]), results, failed, out)
-    parts = [f"# {written.question}", f"Source: {written.source}"] if written else ["# Sweep"]
+        folders = [run.folder for run in trained]
+        subjects = list(diagnose(folders, out=out / "report", data=trained[0].data).subjects)
+    records = [
+        from_release(hub.open(run.folder)).model_copy(update={"figures": subject.numbers})
+        for run, subject in zip(trained, subjects, strict=True)
+    ]
+    numbers = pd.DataFrame(
+        {"point": run.point, "seed": run.seed}
+        | {title: _value(each, record.figures) for title, each in watch.items()}
+        for run, record in zip(trained, records, strict=True)
+    ).set_index(["point", "seed"])
+    first, failed = trained[0].point, {**(left_out or {}), **errors}
+    results = tabulate(records, published_figures() | about.published)
+    found = Sweep(means(numbers, ".3g"), differences(numbers, first), results, failed, out)
+    parts = [f"# {about.question}", f"Source: {about.source}"]
     for words, frame in (
         ("Mean ± standard deviation over seeds:", found.frame),
-        (f"Difference to {rows[0]['point']}, paired by seed, [95 % interval]:", found.changes),
+        (f"Difference to {first}, paired by seed, [95 % interval]:", found.changes),
     ):
         parts += [words, markdown_table(["point", *frame], frame.reset_index().to_numpy().tolist())]
     parts += [f"Failed and left out: {name}: {why}" for name, why in failed.items()]
@@ -251,6 +222,39 @@ def _conclude(
         write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
     results.write(out)
     return found
+
+
+def _train(runs: Sequence[Run]) -> dict[str, str]:
+    """Train, one after another, what no other process trains; return why some failed, by `POINT/seed_N`.
+
+    A run's lock is released by the system when its process ends, however that is.
+    """
+    failed = dict[str, str]()
+
+    def finished() -> str:
+        return f"{sum(holds_release(run.folder) for run in runs)} of {len(runs)} runs are finished"
+
+    say(finished())
+    with interruptible(finished):
+        for run in 2 * list(runs):  # again, for what another process gave up
+            if run.id in failed:
+                continue
+            lock = FileLock(run.folder.with_name(f".seed_{run.seed}.lock"))
+            try:
+                locks.acquire(lock, timeout=0)
+                pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
+            except (Timeout, InUse):  # another process is training it
+                continue
+            except Interrupted:
+                raise
+            except ZooError as error:
+                if holds_release(run.folder):  # of another recipe
+                    raise
+                failed[run.id] = str(error)
+                say(f"{run.id} failed: {error}")
+            finally:
+                lock.release()
+    return failed
 
 
 def _value(expression: str, figures: Mapping[str, float]) -> float:
