@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from zoo import catalog, hub, locks
+from zoo import catalog, hub
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import folder_for, own_root
 from zoo.data.memory import Root
@@ -20,7 +20,7 @@ from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.experiments.records import from_release
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures, tabulate
-from zoo.files import RUNS, is_file, is_unused, write_text, writing
+from zoo.files import RUNS, is_file, is_unused, turn, write_text, writing
 from zoo.pretraining import open_sets, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
@@ -182,7 +182,7 @@ def run_all(
     """
     if not (resume or is_unused(out)):
         raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
-    with locks.turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
+    with turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
         for run in {run.recipe.data.model_dump_json(): run for run in runs}.values():
             open_sets(run.recipe, run.data)
     errors = _train(runs)
@@ -241,7 +241,7 @@ def _train(runs: Sequence[Run]) -> dict[str, str]:
                 continue
             lock = FileLock(run.folder.with_name(f".seed_{run.seed}.lock"))
             try:
-                locks.acquire(lock, timeout=0)
+                lock.acquire(timeout=0)
                 pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
             except (Timeout, InUse):  # another process is training it
                 continue
