@@ -7,14 +7,13 @@ from typing import Any
 
 from typer import Argument, Option
 
-from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, app, check_early, comma_separated, with_device
+from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, check_early, comma_separated, with_device
 from zoo.errors import RecipeError, ZooError, few
 from zoo.files import RUNS
 
 _UNFINISHED = "nothing is left to train here; the process that finishes last writes the results"
 
 
-@app.command()
 def sweep(
     recipes: list[str] = Argument(
         help="Recipes to compare, or a sweep (name or file) and some of its recipes."
@@ -57,7 +56,6 @@ def sweep(
         raise ZooError(f"{len(found.failed)} of the runs failed, e.g. {name}: {reason}")
 
 
-@app.command()
 def compare(
     recipe: str | None = Argument(
         None, help="Of the objective classify. Default: one made for the weights.", show_default=False
@@ -97,7 +95,6 @@ def compare(
     print(f"written: {found.folder}")
 
 
-@app.command()
 def table(
     names: list[str] = Argument(
         metavar="FOLDER_OR_RELEASE...", help="Folders with runs at any depth, releases, files results.json."
@@ -119,7 +116,6 @@ def table(
     print(f"written: {', '.join(str(place) for place in (folder, readme) if place)}")
 
 
-@app.command()
 def reproduce(
     name: str = Argument(help="Release: a shipped name, a folder or org/repo."),
     data: str | None = DATA,
