@@ -14,8 +14,6 @@ from zoo.cli.app import app, say
 from zoo.errors import ZooError, ZooWarning, one_line
 from zoo.launch import launched, rank
 
-__all__ = ["app", "main"]
-
 for _command in (  # in the order of `zoo --help`
     *(training.demo, show.list_, show.show, training.pretrain, training.finetune, releases.evaluate),
     *(releases.embed, releases.predict, releases.diagnose, experiments.sweep, experiments.compare),
@@ -44,8 +42,7 @@ def main() -> None:
         say(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        place = f'"{error.filename}": ' if error.filename else ""
-        say(f"{place}{error.strerror or error}")
+        say(str(error))
         sys.exit(1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +30,6 @@ OUT = Option(None, "--out", help="Folder to create. Default: one in runs/, named
 RESUME = Option(False, "--resume", help="Continue from the last checkpoint, if there is one.")
 SET = Option(None, "--set", metavar="A.B=C", help="Change a value of the recipe; can be repeated.")
 WORKERS = Option(None, "--workers", min=0, help="Processes that decode images. Default: the recipe's.")
-BAD_IMAGES = Option(0, "--max-bad-images", min=0, help="Leave out up to so many unreadable images.")
 
 
 def say(text: str) -> None:
@@ -60,8 +58,7 @@ app = typer.Typer(cls=_Group, no_args_is_help=True, add_completion=False, pretty
 
 def _print_versions(requested: bool) -> None:
     if requested:
-        libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "timm"))
-        print(f"contrastive-zoo {__version__}, {libraries}, Python {platform.python_version()}")
+        print(f"contrastive-zoo {__version__}, torch {version('torch')}, timm {version('timm')}")
         raise typer.Exit
 
 
@@ -109,11 +106,10 @@ def with_device(overrides: list[str] | None, device: str | None) -> list[str]:
 def key_values(pairs: list[str] | None) -> dict[str, Any]:
     """Parse the KEY=VALUE arguments of --set; values are YAML."""
     settings = dict[str, Any]()
-    for pair in pairs or []:
-        key, equals, text = pair.partition("=")
+    for key, equals, text in (pair.partition("=") for pair in pairs or []):
         if not equals or not key:
-            raise RecipeError(f'--set "{pair}": expected KEY=VALUE, e.g. k=200')
-        settings[key] = load_yaml(text, f'--set "{pair}"')
+            raise RecipeError(f'--set "{key}": expected KEY=VALUE, e.g. k=200')
+        settings[key] = load_yaml(text, f'--set "{key}={text}"')
     return settings
 
 

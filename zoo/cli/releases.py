@@ -8,7 +8,7 @@ from typing import Any
 
 from typer import Argument, BadParameter, Option
 
-from zoo.cli.app import BAD_IMAGES, DATA, DEVICE, NAME, OUT, RESUME, WORKERS, check_early, key_values
+from zoo.cli.app import DATA, DEVICE, NAME, OUT, RESUME, WORKERS, check_early, key_values
 from zoo.cli.show import in_columns, print_evaluations, print_release
 from zoo.config import dump_yaml
 from zoo.errors import one_line
@@ -48,7 +48,7 @@ def embed(
     data: str = Option(..., "--data", help=DATA.help),
     out: Path = Option(..., "--out", help="File to write: .npz or .parquet (needs pyarrow)."),
     split: str | None = Option(None, "--split", help="train or test. Default: all of a folder, else test."),
-    max_bad_images: int = BAD_IMAGES,
+    max_bad_images: int = Option(0, min=0, help="Leave out up to so many unreadable images."),
     workers: int | None = WORKERS,
     device: str = DEVICE,
 ) -> None:
@@ -68,7 +68,6 @@ def predict(
     data: str | None = Option(None, "--data", help="Or all images of a folder or data spec."),
     top: int = Option(1, "--top", min=1, help="Classes to print for each image."),
     out: Path | None = Option(None, "--out", help="Write the table to this .csv file instead."),
-    max_bad_images: int = BAD_IMAGES,
     workers: int | None = WORKERS,
     device: str = DEVICE,
 ) -> None:
@@ -80,8 +79,8 @@ def predict(
     from zoo.evaluation.predict import prior_words
     from zoo.training.progress import say
 
-    release, given = zoo.open(name), images or data
-    found = zoo.predict(release, given, top, device=device, workers=workers, max_bad_images=max_bad_images)
+    release = zoo.open(name)
+    found = zoo.predict(release, images or data, top, device=device, workers=workers)
     if out is None:
         rows = [(one_line(each.image), label, f"{p:.3f}") for each in found for label, p in each.classes]
         print(in_columns([("FILE", "CLASS", "PROBABILITY"), *rows]))
@@ -105,14 +104,13 @@ def diagnose(
     names: list[str] = Argument(metavar="NAME...", help="Weights, as for evaluate. Several: side by side."),
     data: str | None = DATA,
     out: Path | None = Option(None, "--out", help="Folder of the report. Default: runs/diagnosed/NAME."),
-    sample: int = Option(2000, "--sample", help="Test images to encode."),
     device: str = DEVICE,
 ) -> None:
     """Show what trainings did: one HTML page of figures and numbers, which opens offline."""
     check_early(data=data, out=out)
     import zoo
 
-    report = zoo.diagnose(*names, out=out, data=data, sample=sample, device=device)
+    report = zoo.diagnose(*names, out=out, data=data, device=device)
     print(f"report: {report.html}" + (f"; not drawn: {', '.join(report.missing)}" if report.missing else ""))
 
 
@@ -125,10 +123,7 @@ def push(
     images: bool = Option(False, "--images", help="Also publish hashes of training images of your own."),
     dry_run: bool = Option(False, "--dry-run", help="Check it, and print what would be sent."),
 ) -> None:
-    """Publish a release on the Hub, after checking it; pushing it again changes nothing.
-
-    What others changed there since it was last pulled or pushed is merged, or the push is refused.
-    """
+    """Publish a release on the Hub, after checking it and merging what others changed there."""
     import zoo
     from zoo.hub.push import prepare
 
@@ -139,9 +134,8 @@ def push(
     opened = zoo.open(release)
     if license is not None:
         opened = opened.with_license(license)
-    published = zoo.push(opened, repo_id, private=private, base=base, images=images)
-    print(f"pushed: {', '.join(published.changed) or 'nothing, the repository holds this release'}")
-    print(f'{published}\n\nload it:  zoo.load("{published.repo_id}@{published.version}")')
+    address = zoo.push(opened, repo_id, private=private, base=base, images=images)
+    print(f'{address}\n\nload it:  zoo.load("{repo_id}@{address.rpartition("/")[2]}")')
 
 
 def pull(

@@ -16,27 +16,21 @@ from zoo.config import dump_yaml
 from zoo.errors import RecipeError, one_line
 from zoo.files import is_dir, is_file
 from zoo.launch import rank
-from zoo.release.evaluations import PREFERRED, stated_settings
+from zoo.release.evaluations import PREFERRED
 
 if TYPE_CHECKING:
     from zoo.recipe.keys import Key
     from zoo.release import Release
 
 _WIDTH = 100
-_BUFFER = re.compile(r"running_(mean|var)$|num_batches_tracked$|__metadata__")
-_TELLING = {"knn": "k", "few_shot": "shots", "retrieval": "gallery", "classifier": "tau"}
-"""The setting by which the figures of a protocol are told apart."""
-_TRAINED = ("epochs", "snapshot", "seconds", "hardware", "seed")
+_TELLING = {"knn": "k", "few_shot": "shots", "retrieval": "gallery", "classifier": "tau"}  # in labels
 
 
 def list_(
     pattern: str = Argument("*", help="Shell pattern, or a part of the names."),
     shipped: bool = Option(False, "--shipped", help="Only weights that zoo.load has without a network."),
 ) -> None:
-    """List weights with accuracy and size, recipes with the published figure, and sweeps.
-
-    Published figures were read in the authors' repository [V], or are quoted from memory [M].
-    """
+    """List weights, recipes with the published figure ([V]: verified, [M]: from memory), and sweeps."""
     models = catalog.list_models(pattern)
     recipes = [name for name in catalog.list_recipes(pattern) if name not in models]
     tables = [
@@ -55,13 +49,13 @@ def _weights_row(name: str) -> tuple[str, ...]:
     folder = catalog.release_path(name)
     assert folder is not None
     config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
-    best = min(
-        metrics["evaluations"], key=lambda each: [*PREFERRED, each["protocol"]].index(each["protocol"])
-    )
+    found = {each["protocol"]: each["value"] for each in reversed(metrics["evaluations"])}
+    protocol = next(filter(found.__contains__, PREFERRED))
     with (folder / "model.safetensors").open("rb") as file:  # eight bytes of length, then the header as JSON
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    count = sum(math.prod(tensor["shape"]) for key, tensor in header.items() if not _BUFFER.search(key))
-    accuracy, size = f"{best['value']:.1f} {best['protocol']}", config["pretrained_cfg"]["input_size"][-1]
+    weights = [key for key in header if not re.search("running_|num_batches_tracked|__metadata__", key)]
+    count = sum(math.prod(header[key]["shape"]) for key in weights)
+    accuracy, size = f"{found[protocol]:.1f} {protocol}", config["pretrained_cfg"]["input_size"][-1]
     return name, config["zoo"]["objective"], accuracy, f"{count / 1e6:.1f} M", f"{size} px"
 
 
@@ -72,8 +66,7 @@ def _recipe_row(name: str) -> tuple[str, ...]:
 
 
 def _sweep_row(name: str) -> tuple[str, ...]:
-    text = catalog.recipe_text(catalog.sweep_path(name))
-    return name, *re.findall("^question: (.*)", text, re.MULTILINE)
+    return name, *re.findall("^question: (.*)", catalog.recipe_text(catalog.sweep_path(name)), re.MULTILINE)
 
 
 def in_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
@@ -94,7 +87,7 @@ def show(
     elif recipe or sweep or name in catalog.list_recipes():
         path = catalog.sweep_path(name) if sweep else catalog.recipe_path(name)
         text = catalog.recipe_text(path)
-        if full and not sweep:
+        if full:
             from zoo.recipe import Recipe
 
             text = Recipe.load(path).to_yaml()
@@ -114,13 +107,13 @@ def _show_release(name: str, full: bool) -> None:
     print_release(release, name)
     if full:
         print(f"\n{dump_yaml(release.recipe)}")
-    if full and release.centers is not None:
-        cosines, others = (each.tolist() for each in release.centers.nearest_other())
-        counts, names = release.centers.class_counts.tolist(), release.class_names
-        found = zip(
-            names, map(str, counts), (names[i] for i in others), map("{:.2f}".format, cosines), strict=True
-        )
-        print(in_columns([("CLASS", "TRAINING IMAGES", "NEAREST OTHER CLASS", "COSINE"), *found]))
+    if full and (centers := release.centers) is not None:
+        rows, names = [("CLASS", "TRAINING IMAGES", "NEAREST OTHER CLASS", "COSINE")], centers.class_names
+        for label, count, cosine, other in zip(
+            names, centers.class_counts, *centers.nearest_other(), strict=True
+        ):
+            rows.append((label, str(int(count)), names[other], f"{cosine:.2f}"))
+        print(in_columns(rows))
 
 
 def _show_keys(name: str) -> None:
@@ -142,8 +135,7 @@ def _print_key(key: Key, deep: bool = True) -> None:
     print(f"{key.path}: {key.kind}{default}" if key.kind else key.name)
     deep = deep and all(each.kind for each in key.inside)
     names = "" if deep else ", ".join(each.name.rpartition(".")[2] for each in key.inside)
-    for text in filter(None, (key.text, names)):
-        print(textwrap.fill(text, _WIDTH, initial_indent="    ", subsequent_indent="    "))
+    print(textwrap.fill(f"{key.text} {names}", _WIDTH, initial_indent="    ", subsequent_indent="    "))
     for each in key.inside if deep else ():
         _print_key(each)
 
@@ -158,13 +150,14 @@ def print_release(release: Release, name: str | None = None) -> None:
     shape = [*release.centers.weight.shape] if release.centers else []
     pixels = f"{view.input_size} pixels, crop {view.crop_pct:g}, {view.interpolation}"
     facts = {
-        "folder": release.path,
         "encoder": f"{config['architecture']}, objective {config['zoo']['objective']}",
         "centers": shape and f"{shape[0]} classes x {shape[1]} features",
         "input": f"{pixels}, mean {view.mean}, std {view.std}",
         "licence": config["pretrained_cfg"]["license"],
         "origin": began_with(release.recipe),
-        "trained": ", ".join(f"{key} {training[key]}" for key in _TRAINED if key in training),
+        "trained": ", ".join(
+            f"{key} {training[key]}" for key in ("epochs", "seconds", "hardware", "seed") if key in training
+        ),
     }
     print(release.name, *(f"{key}: {one_line(str(fact))}" for key, fact in facts.items() if fact), sep="\n")
     print_evaluations(release.metrics["evaluations"])
@@ -181,14 +174,9 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
 
     tables = dict[str, dict[str, Mapping[str, Any]]]()
     for entry in entries:
-        rows, label, settings = (
-            tables.setdefault(entry["data"], {}),
-            entry["protocol"],
-            stated_settings(entry),
-        )
-        label += f" {key}={settings[key]}" if (key := _TELLING.get(label)) in settings else ""
-        while label in rows:  # another seed, other settings
-            label += " again"
-        rows[label] = entry["metrics"]
+        label, rows = entry["protocol"], tables.setdefault(entry["data"], {})
+        if (key := _TELLING.get(label)) in entry.get("settings", {}):
+            label += f" {key}={entry['settings'][key]}"
+        rows[f"{label} again" if label in rows else label] = entry["metrics"]
     for data, rows in tables.items():
         print(f"{data}: percent, test split", plain(rows, first="protocol"), sep="\n")

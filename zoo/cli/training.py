@@ -32,23 +32,17 @@ def pretrain(
     resume: bool = RESUME,
     profile: bool = Option(False, "--profile", help="Print the time of each part of a step; train nothing."),
 ) -> None:
-    """Train as a recipe says, evaluate the result, and write its release folder.
-
-    Without a recipe, on your own images, which need no labels: --data DIR with --init or --arch.
-    """
+    """Train as a recipe says, evaluate, and write a release; without a recipe, on images of your own."""
     if recipe is data is init is arch is None:
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     check_early(recipe=recipe, data=data, out=out)
     from zoo import pretraining
     from zoo.recipe.planning import plan_pretraining
-    from zoo.training.progress import say
 
     given = with_device(overrides, device)
     planned, root = plan_pretraining(
         recipe, data=data, overrides=given, init=init, arch=arch, objective=objective
     )
-    if recipe is None:
-        say(f"made {planned.name}; OUT/run/recipe.yaml has every value, and --set changes it")
     if profile:
         from zoo.training.profile import step_times
         from zoo.training.stages import beginning
@@ -84,12 +78,10 @@ def snapshot(
     step: int | None = Option(None, "--step", help="Step of the checkpoint. Default: the newest."),
     data: str | None = DATA,
     out: Path | None = OUT,
-    overrides: list[str] | None = SET,
     device: str | None = TRAIN_DEVICE,
 ) -> None:
     """Make a release from a checkpoint of a training, which is only read and may go on."""
     check_early(data=data, out=out)
     import zoo
 
-    given = with_device(overrides, device)
-    print_release(zoo.snapshot(run, step=step, data=data, out=out, overrides=given))
+    print_release(zoo.snapshot(run, step=step, data=data, out=out, overrides=with_device(None, device)))
