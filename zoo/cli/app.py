@@ -12,7 +12,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from zoo import __version__, catalog
+from zoo import __version__, catalog, hub
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError
 from zoo.files import check_writable, exists, is_file
@@ -29,6 +29,7 @@ INIT = Option(None, "--init", help="Weights to start from: a name, a folder, org
 OUT = Option(None, "--out", help="Folder to create. Default: one in runs/, named after the result.")
 RESUME = Option(False, "--resume", help="Continue from the last checkpoint, if there is one.")
 SET = Option(None, "--set", metavar="A.B=C", help="Change a value of the recipe; can be repeated.")
+BAD_IMAGES = Option(0, "--max-bad-images", min=0, help="Leave out up to so many unreadable images.")
 WORKERS = Option(None, "--workers", min=0, help="Processes that decode images. Default: the recipe's.")
 
 
@@ -91,11 +92,8 @@ def check_early(
         check_writable(out)
     elif out is not None and is_file(out):
         raise ZooError(f'--out: found the file "{out}", expected a folder to create')
-    if names:
-        from zoo.hub import resolve
-
-        for name in names:
-            resolve(name)
+    for name in names:
+        hub.resolve(name)
 
 
 def with_device(overrides: list[str] | None, device: str | None) -> list[str]:

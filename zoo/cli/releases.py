@@ -8,7 +8,7 @@ from typing import Any
 
 from typer import Argument, BadParameter, Option
 
-from zoo.cli.app import DATA, DEVICE, NAME, OUT, RESUME, WORKERS, check_early, key_values
+from zoo.cli.app import BAD_IMAGES, DATA, DEVICE, NAME, OUT, RESUME, WORKERS, check_early, key_values
 from zoo.cli.show import in_columns, print_evaluations, print_release
 from zoo.config import dump_yaml
 from zoo.errors import one_line
@@ -48,7 +48,7 @@ def embed(
     data: str = Option(..., "--data", help=DATA.help),
     out: Path = Option(..., "--out", help="File to write: .npz or .parquet (needs pyarrow)."),
     split: str | None = Option(None, "--split", help="train or test. Default: all of a folder, else test."),
-    max_bad_images: int = Option(0, min=0, help="Leave out up to so many unreadable images."),
+    max_bad_images: int = BAD_IMAGES,
     workers: int | None = WORKERS,
     device: str = DEVICE,
 ) -> None:
@@ -68,6 +68,7 @@ def predict(
     data: str | None = Option(None, "--data", help="Or all images of a folder or data spec."),
     top: int = Option(1, "--top", min=1, help="Classes to print for each image."),
     out: Path | None = Option(None, "--out", help="Write the table to this .csv file instead."),
+    max_bad_images: int = BAD_IMAGES,
     workers: int | None = WORKERS,
     device: str = DEVICE,
 ) -> None:
@@ -79,8 +80,8 @@ def predict(
     from zoo.evaluation.predict import prior_words
     from zoo.training.progress import say
 
-    release = zoo.open(name)
-    found = zoo.predict(release, images or data, top, device=device, workers=workers)
+    release, given = zoo.open(name), images or data
+    found = zoo.predict(release, given, top, device=device, workers=workers, max_bad_images=max_bad_images)
     if out is None:
         rows = [(one_line(each.image), label, f"{p:.3f}") for each in found for label, p in each.classes]
         print(in_columns([("FILE", "CLASS", "PROBABILITY"), *rows]))

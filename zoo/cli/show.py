@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
-from zoo import catalog
+from zoo import catalog, hub
 from zoo.config import dump_yaml
 from zoo.errors import RecipeError, one_line
 from zoo.files import is_dir, is_file
@@ -93,15 +93,23 @@ def show(
             text = Recipe.load(path).to_yaml()
         print(f"# {path}\n{text}", end="")
     else:
-        _show_keys(name)
+        from zoo.recipe.keys import find_keys
+
+        try:
+            keys = find_keys("" if name == "keys" else name)
+        except RecipeError as error:
+            if "Did you mean" not in str(error):
+                catalog.recipe_path(name)  # its error names the nearest recipe
+            raise
+        for key in keys:
+            _print_key(key, deep=name != "keys")
 
 
 def _show_release(name: str, full: bool) -> None:
-    from zoo.hub import resolve
     from zoo.hub.fetch import folder_of
     from zoo.release import Release
 
-    reference = resolve(name)
+    reference = hub.resolve(name)
     release = Release.at(folder_of(reference, weights=False))
     print(f'"{name}" is read as the {reference}')
     print_release(release, name)
@@ -114,19 +122,6 @@ def _show_release(name: str, full: bool) -> None:
         ):
             rows.append((label, str(int(count)), names[other], f"{cosine:.2f}"))
         print(in_columns(rows))
-
-
-def _show_keys(name: str) -> None:
-    from zoo.recipe.keys import find_keys
-
-    try:
-        keys = find_keys("" if name == "keys" else name)
-    except RecipeError as error:
-        if "Did you mean" not in str(error):
-            catalog.recipe_path(name)  # its error names the nearest recipe
-        raise
-    for key in keys:
-        _print_key(key, deep=name != "keys")
 
 
 def _print_key(key: Key, deep: bool = True) -> None:
