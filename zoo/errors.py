@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-LONGEST_MESSAGE = 4_000  # characters; what is in the middle of longer ones is left out
-
 # Control characters, line separators, marks that turn the direction of text around, halves of characters.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>|<class '(?:\w+\.)*(\w+)'>")  # of other libraries
@@ -56,7 +54,7 @@ class InUse(TrainingError):
 
 
 class RanksLost(TrainingError):
-    """Another process of a training is gone; `resume` continues from the last checkpoint, as after a signal."""
+    """Another process of a training is gone; `resume` continues from the last checkpoint."""
 
     exit_code = 75
 
@@ -72,7 +70,7 @@ def one_line(text: str) -> str:
     shown = _UNPRINTABLE.sub(
         lambda found: found[0].encode("unicode_escape").decode(), _OBJECT.sub(r"\1", text)
     )
-    return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[:3_000]} [...] {shown[-900:]}"
+    return shown if len(shown) <= 4_000 else f"{shown[:3_000]} [...] {shown[-900:]}"
 
 
 def is_printable(text: str) -> bool:
