@@ -26,7 +26,6 @@ from tests.release_helpers import release_of, some_centers, trained_encoder
 from tests.warm import zoo
 from zoo import __version__, cli
 from zoo.catalog import list_models, list_recipes, list_sweeps
-from zoo.cli.app import COMMANDS
 from zoo.errors import ZooWarning
 from zoo.release import Release
 
@@ -48,13 +47,11 @@ def test_list_has_shipped_weights_recipes_and_sweeps_in_100_columns() -> None:
     assert sorted(names) == sorted([*{*shipped, *list_recipes()}, *list_sweeps()])
     assert max(map(len, lines)) <= 100
     by_name = {line.split()[0]: line.split()[1:] for line in lines}
-    assert by_name[PACO] == ["paco", "89.9", "0.3", "M", "8", "px"]
-    assert by_name["resnet50.paco_inat18"][-3:] == ["73.2", "top-1", "[V]"]
-    assert by_name["cifar_resnet32.paco_cifar100_lt50"][-3:] == ["56.0", "top-1", "[M]"]
+    assert by_name[PACO] == ["paco", "89.9", "classifier", "0.3", "M", "8", "px"]
+    assert by_name["resnet50.paco_inat18"] == ["73.2", "top-1", "[V]"]
     found = [line.split()[0] for line in shown("list", "_ft_", "--shipped")[1:]]
     assert found == [name for name in shipped if "_ft_" in name]
-    for words in (("temperature", "--shipped"), ("pacco",)):
-        assert f'nothing matches "{words[0]}"' in zoo("list", *words).stderr
+    assert 'nothing matches "temperature"' in zoo("list", "temperature", "--shipped").stderr
 
 
 def test_show_has_a_release_on_one_screen_and_the_rest_when_asked(paco: Release) -> None:
@@ -62,10 +59,9 @@ def test_show_has_a_release_on_one_screen_and_the_rest_when_asked(paco: Release)
         lines = shown("show", name)
         assert len(lines) <= 24 and "centers: 10 classes x 64 features" in lines
         assert any(re.match(r"knn k=5 +\d+\.\d", line) for line in lines)
-        text = "\n".join(lines)
-        assert f'encoder = zoo.load("{name}").eval()' in text and "momentum" not in text
+        assert any(f'encoder = zoo.load("{name}").eval()' in line for line in lines)
+        assert "  momentum: 0.9" not in lines
         assert "  momentum: 0.9" in shown("show", name, "--full"), "a default of the recipe"
-    assert "classifier =" not in "\n".join(shown("show", "cifar_resnet20.moco_v2_ft_digits_lt50"))
 
 
 def test_show_prints_a_recipe_as_it_stands_or_with_every_value(tmp_path: Path) -> None:
@@ -77,6 +73,7 @@ def test_show_prints_a_recipe_as_it_stands_or_with_every_value(tmp_path: Path) -
     name = "cifar_resnet20.gpaco_digits_lt50"
     assert "  momentum: 0.9" not in shown("show", name)
     assert "  momentum: 0.9" in shown("show", name, "--full")
+    assert any(line.startswith("question: ") for line in shown("show", "temperature"))
 
 
 def test_show_explains_sections_and_keys_of_recipes() -> None:
@@ -85,10 +82,7 @@ def test_show_explains_sections_and_keys_of_recipes() -> None:
     at = lines.index("objective.center_tau: number, minimum 0.001; default 1.0")
     assert lines[at + 1] == "    Temperature of the centers' logits, prior included."
     assert shown("show", "training.epochs")[0] == "training.epochs: integer, minimum 1"
-    assert any("bcl, classify, gpaco, margin, moco" in line for line in shown("show", "keys"))
-    done = zoo("show", "optimiser")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert 'Did you mean "optimizer"?' in done.stderr
+    assert "bcl, classify, gpaco, margin, moco" in " ".join(" ".join(shown("show", "keys")).split())
 
 
 def test_names_versions_and_mistakes_are_printed_without_torch(tmp_path: Path) -> None:
@@ -96,14 +90,12 @@ def test_names_versions_and_mistakes_are_printed_without_torch(tmp_path: Path) -
     refused = (
         ("pretrain", "cifar_resnet20.paco_digit_lt50"),
         ("pretrain", PACO, "--data", "/no/where"),
-        ("pretrain", PACO, "--data", "digitz"),
         ("pretrain", PACO, "--out", str(tmp_path / "file")),
         ("evaluate", "knn", PACO, "--set", "k"),
         ("embed", PACO, "--data", "digits", "--out", "x.txt"),
-        ("predict", PACO, "a.png", "--out", "x.txt"),
     )
     code = (
-        "import contextlib, io, sys\n"
+        "import sys\n"
         "from zoo.cli import app\n"
         "from zoo.errors import ZooError\n"
         "app(['--version'], standalone_mode=False)\n"
@@ -116,8 +108,7 @@ def test_names_versions_and_mistakes_are_printed_without_torch(tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    found = re.fullmatch(r"contrastive-zoo (\S+), torch (\S+), timm (\S+), Python 3\.\d+\.\d+", lines[0])
-    assert found is not None and found.groups() == (__version__, version("torch"), version("timm"))
+    assert lines[0] == f"contrastive-zoo {__version__}, torch {version('torch')}, timm {version('timm')}"
     assert sum(line.startswith("refused ") for line in lines) == len(refused)
     assert 'Did you mean "cifar_resnet20.paco_digits_lt50"' in done.stdout
 
@@ -148,13 +139,11 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
     assert f'zoo.load("{out}")' in done.stdout
     done = zoo("evaluate", "knn", out, "--set", "k=3", "--data", "digits")
     assert re.search(r"knn k=3 +\d+\.\d", done.stdout), done.stderr
-    assert re.search(r"^547 test images; k=3, tau=0\.07(, [\w ]+=\S+)*$", done.stdout, re.MULTILINE)
-    assert done.stdout.endswith(f"recorded in {out / 'metrics.json'} and its card\n")
-    kept = (out / "metrics.json").read_bytes()
-    assert "knn k=5 " in zoo("evaluate", "knn", out, "--no-save").stdout, "as recorded"
-    assert (out / "metrics.json").read_bytes() == kept
+    assert "547 test images, k=3, tau=0.07" in done.stdout
+    assert done.stdout.endswith(f"recorded in {out / 'metrics.json'}\n")
+    assert "knn k=5 " in zoo("evaluate", "knn", out).stdout, "as recorded"
     done = zoo("evaluate", "classifier", PACO, "--set", "tau=0.5")
-    assert "not recorded" in done.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1] == "not recorded", "a shipped release"
     assert re.search(r"^zoo: warning: classifier: the log prior was in", done.stderr, re.MULTILINE)
 
 
@@ -165,15 +154,12 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         (("pretrain", PACO, "--set", "epochs=2"), 1, 'key "epochs". Did you mean "training.epochs"?'),
         (("evaluate", "knn", "nowhere"), 1, 'no release "nowhere"'),
         (("evaluate", "knn", PACO, "--device", "cuda:1"), 1, 'device: found "cuda:1"'),
-        (("evaluate", "knn", PACO, "--set", "k=1", "--set", "k=2"), 1, '--set: "k" is given twice'),
-        (("evaluate", "knn", PACO, "--set", "protocol=knn"), 1, 'unknown key "protocol"'),
         (("evaluate", "knn", PACO, "--set", "data=digits"), 1, 'unknown key "data"'),
         (("show", "resnet50.moco_v2_in1kk"), 1, 'Did you mean "resnet50.moco_v2_in1k"'),
-        (("show", "resnet50"), 1, 'Did you mean "timm:resnet50"?'),
+        (("show", "optimiser"), 1, 'Did you mean "optimizer"?'),
         (("demo", "--out", "/proc/version"), 1, "not an empty folder"),
         (("pretrain",), 2, "RECIPE"),
         (("predict", PACO), 2, "IMAGES"),
-        (("pretrain", PACO, "--no-such-option"), 2, "No such option"),
         (("no-such-command",), 2, "no-such-command"),
     ],
 )
@@ -198,9 +184,7 @@ TINY = [
 
 
 @pytest.mark.parametrize("found", ["long", "foreign"])
-@pytest.mark.parametrize(
-    "arguments", [("pretrain", CE, *TINY), ("diagnose", PACO, "--sample", "4"), ("pull", PACO)]
-)
+@pytest.mark.parametrize("arguments", [("pretrain", CE, *TINY), ("diagnose", PACO), ("pull", PACO)])
 def test_a_folder_that_may_not_be_looked_at_is_said_in_one_line(
     arguments: tuple[str, ...],
     found: str,
@@ -218,7 +202,7 @@ def test_a_folder_that_may_not_be_looked_at_is_said_in_one_line(
     said = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1, said
     reason = {"long": "File name too long", "foreign": "Permission denied"}[found]
-    assert re.search(rf"^zoo: .*{out.name[:20]}.*: .*{reason}", said[-1]), said
+    assert said[-1].startswith("zoo: ") and reason in said[-1] and out.name[:20] in said[-1]
 
 
 def refusing(call: Callable[..., Any], folder: Path) -> Callable[..., Any]:
@@ -232,21 +216,29 @@ def refusing(call: Callable[..., Any], folder: Path) -> Callable[..., Any]:
     return called
 
 
-def test_help_loses_nothing_in_brackets() -> None:
+def test_help_lists_all_commands_and_loses_nothing_in_brackets() -> None:
     """rich reads `[word]` as its markup and prints nothing of it."""
-    found = 0
-    for name, command in _commands().items():
+    group: Any = get_command(cli.app)
+    assert [*group.commands] == [
+        *(
+            "demo",
+            "list",
+            "show",
+            "pretrain",
+            "finetune",
+            "evaluate",
+            "embed",
+            "predict",
+            "diagnose",
+            "sweep",
+        ),
+        *("compare", "table", "reproduce", "push", "pull", "convert", "snapshot"),
+    ]
+    for name, command in group.commands.items():
         texts = [command.help or "", *(getattr(each, "help", None) or "" for each in command.params)]
         shown = CliRunner().invoke(cli.app, [name, "--help"], env={"TERMINAL_WIDTH": "500"}).output
         for each in re.findall(r"\[[^]]*\]", " ".join(texts)):
             assert "".join(each.split()) in "".join(shown.split()), f"zoo {name} --help: {each}"
-            found += 1
-    assert found >= 2
-
-
-def _commands() -> dict[str, Any]:
-    group: Any = get_command(cli.app)
-    return dict(group.commands)
 
 
 def test_a_reader_that_leaves_ends_a_command_in_silence() -> None:
@@ -320,12 +312,3 @@ def test_interrupting_saves_and_tells_how_to_go_on_and_resume_finishes(
     done = warm.run(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert (out / "config.json").is_file()
-
-
-def test_help_lists_the_commands_as_a_user_meets_them_and_none_is_missing() -> None:
-    assert {*_commands()} == {*COMMANDS}
-    shown = zoo("--help").stdout
-    places = [re.search(rf"^│ {name} ", shown, re.MULTILINE) for name in COMMANDS]
-    starts = [place.start() for place in places if place is not None]
-    assert len(starts) == len(COMMANDS)
-    assert starts == sorted(starts)
