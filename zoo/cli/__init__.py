@@ -38,12 +38,9 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             app()
-    except ZooError as error:
+    except (ZooError, OSError) as error:
         say(str(error))
-        sys.exit(error.exit_code)
-    except OSError as error:
-        say(str(error))
-        sys.exit(1)
+        sys.exit(error.exit_code if isinstance(error, ZooError) else 1)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
