@@ -39,6 +39,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def test_a_report_opens_from_the_disk_alone_on_a_desk_and_on_a_phone(tmp_path: Path, chromium: Any) -> None:
     address = zoo.diagnose(PACO, MOCO, out=tmp_path / "out", sample=60).html.absolute().as_uri()
+    chromium.get_log("performance")  # of the page that it starts with
     for width in (1280, 360):
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700}
         chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
