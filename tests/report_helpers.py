@@ -49,12 +49,8 @@ def rows(count: int = 66) -> list[dict[str, Any]]:
     """A record with scores of pairs, and P_sup with its optimum."""
     found = []
     for i in range(count):
-        row = {
-            "step": 10 * (i + 1),
-            "epoch": 10 * (i + 1) / 11,
-            "loss": 3 * math.exp(-2 * i / count),
-            "lr": 0.1,
-        }
+        step = 10 * (i + 1)
+        row = {"step": step, "epoch": step / 110, "loss": 3 * math.exp(-2 * i / count), "lr": 0.1}
         row |= {"positive_score": 0.5 + 0.4 * i / count, "positive_variance": 0.02}
         row |= {"negative_score": 0.3 - 0.2 * i / count, "negative_variance": 0.1}
         found.append(row | {"p_sup": 0.3, "p_sup_optimum": 0.5})

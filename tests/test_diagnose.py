@@ -49,14 +49,11 @@ def test_a_report_is_one_page_with_every_figure_and_files_of_them(moco: Release,
 
 
 def test_trainings_that_differ_in_the_seed_alone_are_one_group(tmp_path: Path) -> None:
-    names = [shutil.copytree(zoo.open(PACO).path, tmp_path / "runs" / name) for name in "abc"]
-    changes = (("training:", "seed: 0", "seed: 5"), ("objective:", "alpha: 0.01", "alpha: 1.0"))
-    for folder, (section, old, new) in zip(names[1:], changes, strict=True):
-        before, found, after = (folder / "recipe.yaml").read_text().partition(f"\n{section}")
-        (folder / "recipe.yaml").write_text(before + found + after.replace(old, new, 1))
-    subjects = open_subjects([*names, MOCO, names[0]])
-    assert [subject.label for subject in open_subjects(names)] == ["a", "b", "c"]
-    assert [subject.place for subject in subjects] == [0, 0, 1, 2]
+    folder = shutil.copytree(zoo.open(PACO).path, tmp_path / "other_seed")
+    before, found, after = (folder / "recipe.yaml").read_text().partition("\ntraining:")
+    (folder / "recipe.yaml").write_text(before + found + after.replace("seed: 0", "seed: 5", 1))
+    subjects = open_subjects([PACO, folder, MOCO])
+    assert [subject.place for subject in subjects] == [0, 0, 1]
     assert subjects[0].group == subjects[1].group and subjects[1].seed == 5
 
 
@@ -77,7 +74,6 @@ def test_other_images_and_an_empty_split_are_said(tmp_path: Path, quick: None) -
     [
         ({"data": "digitz"}, 'Did you mean "digits"'),
         ({"sample": 3}, "sample: found 3, expected 4 or more"),
-        ({"device": "cdua"}, 'Did you mean "cuda"'),
         ({"out": "mine"}, r"holds notes\.txt, expected a new folder"),
     ],
 )
