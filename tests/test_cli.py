@@ -74,12 +74,11 @@ def test_show_prints_a_recipe_as_it_stands_or_with_every_value(tmp_path: Path) -
 def test_show_explains_sections_and_keys_of_recipes() -> None:
     lines = shown("show", "paco")
     assert lines[0] == "objective.paco"
-    (at,) = (
-        at for at, line in enumerate(lines) if re.fullmatch("objective.center_tau: .*; default 1.0", line)
-    )
+    key = re.compile(r"objective\.(paco\.)?center_tau: .*; default 1\.0")
+    at = next(place for place, line in enumerate(lines) if key.fullmatch(line))
     assert lines[at + 1] == "    Temperature of the centers' logits, prior included."
     assert shown("show", "training.epochs")[0].startswith("training.epochs: ")
-    assert "bcl, classify, gpaco, margin, moco" in " ".join(" ".join(shown("show", "keys")).split())
+    assert any(line.startswith("training: section") for line in shown("show", "keys"))
 
 
 def test_names_versions_and_mistakes_are_printed_without_torch(tmp_path: Path) -> None:
