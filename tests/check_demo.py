@@ -28,14 +28,10 @@ def main(out: Path) -> None:
         release = zoo.open(folder)
         release.verify()
         card.check_card(folder, release.config)
-        size = release.preprocess.input_size
-        images = torch.randn(4, 3, size, size)
-        ours = zoo.load(folder).eval()(images)
+        images = torch.randn(4, 3, release.preprocess.input_size, release.preprocess.input_size)
         theirs = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=0).eval()(images)
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-        of_centers = () if release.centers is None else ("centers.png",)
-        of_pairs = ("scores.png",) if release.config["zoo"]["objective"] in ("moco", "paco") else ()
-        for picture in ("curves.png", "features.png", "balance.png", "accuracy.png", *of_centers, *of_pairs):
+        torch.testing.assert_close(zoo.load(folder).eval()(images), theirs, rtol=1e-4, atol=1e-5)
+        for picture in ("curves.png", "features.png", "balance.png", "accuracy.png"):
             assert (folder / picture).stat().st_size > 10_000, picture
         assert release.history is not None and "gradient_norm" in release.history["columns"], folder
     assert (out / "accuracy.png").stat().st_size > 10_000
@@ -43,9 +39,6 @@ def main(out: Path) -> None:
     cross_entropy = balanced(out / "cifar_resnet20.ce_digits_lt50", "classifier")
     # One seed, which another processor rounds otherwise; test_learning holds PaCo above it over three.
     assert paco > cross_entropy - 3, (paco, cross_entropy)
-    print(
-        f"demo checked: 4 releases equal in zoo and timm; PaCo {paco:.1f}, cross-entropy {cross_entropy:.1f}"
-    )
 
 
 if __name__ == "__main__":

@@ -48,65 +48,43 @@ def test_a_report_is_one_page_with_every_figure_and_files_of_them(moco: Release,
     assert first["name"] == PACO and second["numbers"] == report.subjects[1].numbers
 
 
-def test_the_record_of_a_release_without_its_run_is_its_history(copied: Path, paco: Release) -> None:
-    shutil.rmtree(copied / "run")
-    found, whole = open_subjects([copied, paco.path])
-    assert list(found.record.index) == list(whole.record.index)
-    assert found.record["loss"].iloc[-1] == pytest.approx(whole.record["loss"].iloc[-1], rel=1e-4)
-    assert len(found.class_rows) == len(whole.class_rows) > 0
-    assert found.group == whole.group and found.label != whole.label
-    (copied / "history.json").write_text("{")
-    with pytest.raises(ZooError, match=r"history\.json"):
-        open_subjects([copied])
-
-
 def test_trainings_that_differ_in_the_seed_alone_are_one_group(tmp_path: Path) -> None:
-    names = [shutil.copytree(zoo.open(PACO).path, tmp_path / "runs" / name) for name in "abc"]
-    changes = (("training:", "seed: 0", "seed: 5"), ("objective:", "alpha: 0.01", "alpha: 1.0"))
-    for folder, (section, old, new) in zip(names[1:], changes, strict=True):
-        before, found, after = (folder / "recipe.yaml").read_text().partition(f"\n{section}")
-        (folder / "recipe.yaml").write_text(before + found + after.replace(old, new, 1))
-    subjects = open_subjects([*names, MOCO, names[0]])
-    assert [subject.label for subject in open_subjects(names)] == ["a", "b", "c"]
-    assert [subject.place for subject in subjects] == [0, 0, 1, 2]
+    folder = shutil.copytree(zoo.open(PACO).path, tmp_path / "other_seed")
+    before, found, after = (folder / "recipe.yaml").read_text().partition("\ntraining:")
+    (folder / "recipe.yaml").write_text(before + found + after.replace("seed: 0", "seed: 5", 1))
+    subjects = open_subjects([PACO, folder, MOCO])
+    assert [subject.place for subject in subjects] == [0, 0, 1]
     assert subjects[0].group == subjects[1].group and subjects[1].seed == 5
 
 
 def test_other_images_and_an_empty_split_are_said(tmp_path: Path, quick: None) -> None:
     data = picture_folder(tmp_path / "pictures")
-    for given in (data, f"folder:{data}"):
-        sample = zoo.diagnose(PACO, data=given, out=tmp_path / "out", sample=SAMPLE).subjects[0].sample
-        assert sample is not None and sample.class_names == ("dark", "light")
-        assert "of pictures" in sample.images
+    sample = zoo.diagnose(PACO, data=data, out=tmp_path / "out", sample=SAMPLE).subjects[0].sample
+    assert sample is not None and sample.class_names == ("dark", "light")
     for file in (data / "val").rglob("*.png"):
         file.unlink()
     found = zoo.diagnose(PACO, data=f"folder:{data}", out=tmp_path / "out", sample=SAMPLE)
     (subject,) = found.subjects
     assert subject.sample is None and FIGURES["hardness"].title in found.missing
     assert subject.no_sample.split('"')[0] in found.html.read_text()
-    assert (found.folder / "figures" / "scores.png").is_file()
 
 
 @pytest.mark.parametrize(
-    ("names", "settings", "message"),
+    ("settings", "message"),
     [
-        ((), {}, "found no release"),
-        (("cifar_resnet20.paco_digits_lt5",), {}, 'Did you mean "cifar_resnet20.paco_digits_lt50"'),
-        ((PACO,), {"data": "digitz"}, 'Did you mean "digits"'),
-        ((PACO,), {"sample": 3}, "sample: found 3, expected 4 or more"),
-        ((PACO,), {"device": "cdua"}, 'Did you mean "cuda"'),
-        ((PACO,), {"out": "mine"}, r"holds notes\.txt, expected a new folder"),
-        ((PACO,), {"out": "mine/notes.txt"}, "is a file, expected a new"),
+        ({"data": "digitz"}, 'Did you mean "digits"'),
+        ({"sample": 3}, "sample: found 3, expected 4 or more"),
+        ({"out": "mine"}, r"holds notes\.txt, expected a new folder"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_made_or_lost(
-    names: tuple[str, ...], settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: Any
+    settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(ZooError, match=message):
-        zoo.diagnose(*names, **{"out": "out"} | settings)
+        zoo.diagnose(PACO, **{"out": "out"} | settings)
     assert [each.name for each in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 
 
@@ -117,19 +95,12 @@ def test_an_earlier_report_is_replaced_whole_or_left(
     out = zoo.diagnose(PACO, sample=SAMPLE).folder
     assert out == Path("runs/diagnosed") / PACO
     before = {each.name: each.read_bytes() for each in out.rglob("*") if each.is_file()}
-
-    def fail(*_: Any) -> str:
-        raise RuntimeError("a mistake of ours")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(diagnosis, "_render", fail)
-        with pytest.raises(RuntimeError, match="a mistake of ours"):
-            zoo.diagnose(MOCO, out=out, sample=SAMPLE)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(diagnosis, "write_text", lambda *_: 1 / 0)
+        zoo.diagnose(MOCO, out=out, sample=SAMPLE)
     assert {each.name: each.read_bytes() for each in out.rglob("*") if each.is_file()} == before
-    words = ["diagnose", MOCO, "--out", str(out), "--sample", str(SAMPLE)]
-    typer.main.get_command(app)(words, standalone_mode=False)
+    typer.main.get_command(app)(["diagnose", MOCO, "--out", str(out)], standalone_mode=False)
     assert json.loads((out / "numbers.json").read_text())[0]["name"] == MOCO
     assert not (out / "figures" / "p_sup.png").exists()  # of the earlier one
     assert [each.name for each in out.parent.iterdir()] == [out.name]
-    said = capsys.readouterr().out
-    assert f"not drawn: {FIGURES['p_sup'].title}: " in said and said.endswith(f"report: {out}/report.html\n")
+    assert f"report: {out}/report.html; not drawn: {FIGURES['p_sup'].title}" in capsys.readouterr().out

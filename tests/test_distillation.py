@@ -336,7 +336,7 @@ def test_a_release_says_who_taught_it(taught: Release) -> None:
     assert f"They were distilled from `{own}`, `{other}`, whose licences also apply." in card
     assert "Distilling the Knowledge in a Neural Network" in bibtex("classify", taught.recipe)
     shown = warm.zoo("show", taught.path).stdout
-    assert f"teachers: {own}, {other}" in " ".join(shown.split())
+    assert f'learned from "{own}", "{other}"' in shown
 
 
 def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 import zoo
-from zoo import backbones
 from zoo.data import open_dataset
-from zoo.objectives import Batch, DataInfo
+from zoo.objectives import Batch
 from zoo.recipe import Recipe
 from zoo.training import build_objective
 
@@ -40,22 +39,16 @@ def test_the_example_objective_of_the_readme_trains(own_objectives: None) -> Non
     recipe = Recipe.load(
         "cifar_resnet20.simclr_digits_lt50", [f"objective={section}", "name=cifar_resnet20.align"]
     )
-    config = recipe.objective
-    assert config == names["AlignUniformConfig"](name="align_uniform", dim=64, weight=1.0)
-    assert isinstance(
-        build_objective(recipe, open_dataset(recipe.data, "train", None)), names["AlignUniform"]
-    )
-    info = DataInfo(torch.tensor([3, 3]))
-    objective = names["AlignUniform"](config, backbones.create("cifar_resnet20"), info)
+    objective = build_objective(recipe, open_dataset(recipe.data, "train", None))
+    assert isinstance(objective, names["AlignUniform"])
     batch = Batch((torch.randn(6, 3, 8, 8), torch.randn(6, 3, 8, 8)), torch.zeros(6).long(), torch.arange(6))
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
     losses = []
     for _ in range(8):
-        output = objective(batch)
         optimizer.zero_grad()
-        output.loss.backward()
+        losses.append(objective(batch).loss)
+        losses[-1].backward()
         optimizer.step()
-        losses.append(output.loss.item())
     assert losses[-1] < losses[0] - 0.1
 
 
@@ -98,15 +91,11 @@ def test_commands_of_the_readme_exist() -> None:
 
     commands = set(get_command(app).commands)  # type: ignore[attr-defined]
     used = set(re.findall(r"^(?:.*&& \.venv/bin/)?zoo (\w+)", README, re.MULTILINE))
-    assert used <= commands
-    assert {"list", "evaluate", "finetune", "pretrain"} <= used
+    assert {"evaluate", "finetune", "pretrain"} <= used <= commands
 
 
-def test_the_front_page_is_short() -> None:
+def test_the_front_page_is_short_and_links_lead_somewhere() -> None:
     assert len(FRONT.encode()) <= 16_000
-
-
-def test_links_between_the_readmes_lead_somewhere() -> None:
     for path in READMES:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", path.read_text()):
             file = path.parent / target if target else path
@@ -122,13 +111,8 @@ def test_the_weights_table_has_what_was_measured() -> None:
     assert len(rows) == 8
     for name, parameters, size, accuracy in rows:
         release = zoo.open(name)
-        entry = next(
-            each
-            for protocol in ("classifier", "linear")
-            for each in release.metrics["evaluations"]
-            if each["protocol"] == protocol
-        )
-        assert f"{entry['metrics']['accuracy']:.1f}" == accuracy, name
+        found = {each["protocol"]: each["value"] for each in release.metrics["evaluations"]}
+        assert f"{found.get('classifier', found.get('linear')):.1f}" == accuracy, name
         assert release.preprocess.input_size == int(size)
         count = sum(each.numel() for each in release.load().parameters())
         assert f"{count / 1e6:.1f}" == parameters, name

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep
     from zoo.experiments.table import Results, table
-    from zoo.hub import HubRelease, list_hub, load
+    from zoo.hub import load
     from zoo.hub import open as open
     from zoo.hub.pull import pull
     from zoo.hub.push import push
@@ -34,37 +34,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [  # without `open`: a star would put it in the place of the builtin
-    "Centers",
-    "Embedding",
-    "HubRelease",
-    "Prediction",
-    "Release",
-    "Report",
-    "Reproduction",
-    "Results",
-    "Sweep",
-    "ZooError",
-    "compare",
-    "convert",
-    "diagnose",
-    "embed",
-    "evaluate",
-    "finetune",
-    "list_hub",
-    "list_models",
-    "list_recipes",
-    "list_sweeps",
-    "load",
-    "predict",
-    "pretrain",
-    "pull",
-    "push",
-    "register_objective",
-    "reproduce",
-    "snapshot",
-    "sweep",
-    "table",
-]
+    "Centers", "Embedding", "Prediction", "Release", "Report", "Reproduction", "Results",
+    "Sweep", "ZooError", "compare", "convert", "diagnose", "embed", "evaluate", "finetune", "list_models",
+    "list_recipes", "list_sweeps", "load", "predict", "pretrain", "pull", "push", "register_objective",
+    "reproduce", "snapshot", "sweep", "table",
+]  # fmt: skip
 
 _HOME_OF = {
     name: module
@@ -79,7 +53,7 @@ _HOME_OF = {
         "zoo.experiments.reproduce": ("Reproduction", "reproduce"),
         "zoo.experiments.sweep": ("Sweep", "sweep"),
         "zoo.experiments.table": ("Results", "table"),
-        "zoo.hub": ("HubRelease", "list_hub", "load", "open"),
+        "zoo.hub": ("load", "open"),
         "zoo.hub.pull": ("pull",),
         "zoo.hub.push": ("push",),
         "zoo.modules.centers": ("Centers",),

@@ -21,38 +21,24 @@ def _shared(folder: str) -> Path:
 
 
 def list_recipes(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped recipes that match `pattern`, sorted.
-
-    A text without `*`, `?` and `[` finds every name that contains it.
-    """
+    """Return the names of the shipped recipes that match a shell pattern or contain a text, sorted."""
     return _matching((p.stem for p in _shared("recipes").glob("*.yaml")), pattern)
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped releases that match `pattern`, sorted.
-
-    A text without `*`, `?` and `[` finds every name that contains it.
-    """
+    """Return the names of the shipped releases that match a shell pattern or contain a text, sorted."""
     return _matching((p.parent.name for p in _shared("model_cards").glob("*/config.json")), pattern)
 
 
 def list_sweeps(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped sweeps that match `pattern`, sorted.
-
-    A text without `*`, `?` and `[` finds every name that contains it.
-    """
+    """Return the names of the shipped sweeps that match a shell pattern or contain a text, sorted."""
     return _matching((p.stem for p in (_shared("recipes") / "sweeps").glob("*.yaml")), pattern)
-
-
-def wildcards(pattern: str) -> str:
-    """Return a shell pattern as it is, and of a text without wildcards that of all names that contain it."""
-    return pattern if set(pattern) & set("*?[") else f"*{pattern}*"
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
     if not isinstance(pattern, str):
         raise ZooError(f'pattern: found {plain_kind(pattern)}, expected a text, e.g. "*_digits_*"')
-    shell = wildcards(pattern)
+    shell = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
     return sorted(name for name in names if fnmatchcase(name, shell))
 
 
@@ -67,31 +53,10 @@ def spread_path(name: str) -> Path:
 
 
 def recipe_header(text: str) -> dict[str, str]:
-    """Read the facts in a recipe's first comment lines, `# Target: ...`, with their continuation lines.
-
-    Returns:
-        Name of each fact, e.g. `Target`, and its text on one line.
-    """
-    facts: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        fact = re.match(r"# ([A-Z][a-z]+): +(.*)", line)
-        if fact:
-            name = fact[1]
-            facts[name] = fact[2].strip()
-        elif name and line.startswith("#   "):
-            facts[name] += " " + line[1:].strip()
-        else:
-            name = ""
-    return facts
-
-
-def recipe_sections(text: str, *names: str) -> str:
-    """Return only these top-level sections of a recipe: who lists a hundred need not read their views."""
-    pattern = rf"^(?:{'|'.join(names)}):.*\n(?:[ \t#\n].*\n?|\n)*"
-    return "".join(re.findall(pattern, text, re.MULTILINE))
+    """Return the facts in a recipe's first comment lines, `# Target: ...`, each on one line, by name."""
+    header = re.match(r"(?:#.*\n)*", text)
+    facts = re.findall(r"^# ([A-Z][a-z]+): +(.*(?:\n#   .*)*)", header[0] if header else "", re.MULTILINE)
+    return {name: " ".join(fact.replace("\n#", "").split()) for name, fact in facts}
 
 
 def release_path(name: str) -> Path | None:
@@ -105,31 +70,20 @@ def is_shipped(folder: Path) -> bool:
 
 
 def recipe_path(name_or_file: str | Path) -> Path:
-    """Resolve a recipe's name or file.
-
-    Raises:
-        RecipeError: naming the nearest recipe when there is none of that name.
-    """
-    as_file = Path(name_or_file)
-    if is_file(as_file):
-        return as_file
-    shipped = _shared("recipes") / f"{name_or_file}.yaml"
-    if shipped.parent == _shared("recipes") and is_file(shipped):
+    """Return the file of a recipe's name or file; raise a `RecipeError` with the nearest name for neither."""
+    path, shipped = Path(name_or_file), _shared("recipes") / f"{name_or_file}.yaml"
+    if is_file(path):
+        return path
+    if is_file(shipped) and shipped.parent == _shared("recipes"):
         return shipped
-    names = list_recipes()
-    hint = did_you_mean(name_or_file, names)
+    near = did_you_mean(name_or_file, list_recipes())
     raise RecipeError(
-        f'no recipe "{name_or_file}": neither a file nor one of the {len(names)} shipped recipes.{hint}'
-        ' "zoo list" shows them'
+        f'no recipe "{name_or_file}": found neither a file nor a shipped recipe of that name.{near}'
     )
 
 
 def recipe_text(path: Path) -> str:
-    """Read a recipe's file, for `load_yaml` or to be shown.
-
-    Raises:
-        RecipeError: naming the file, when it is no text, or larger than a recipe can be.
-    """
+    """Read a recipe's file; raise a `RecipeError` when it is no text, or larger than a recipe can be."""
     try:
         return read_text(path, MAX_YAML_BYTES)
     except (OSError, UnicodeDecodeError) as error:

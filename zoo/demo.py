@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from torch import nn
 
 from zoo import hub, pretraining
@@ -22,8 +21,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearProtocol
 from zoo.release import Release
 from zoo.release.evaluations import ACCURACIES
-from zoo.training import build_objective, cpu_threads, pick_device
-from zoo.training.facts import hardware
+from zoo.training import build_objective, cpu_threads
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -48,18 +46,22 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
     if not is_unused(out):
         raise TrainingError(f'"{out}" is not an empty folder; remove it, or choose another with --out')
     began = time.monotonic()
-    console = Console()
     changes = [f"training.seed={seed}", *overrides]
     recipes = {name: Recipe.load(name, changes) for name in (MOCO, CROSS_ENTROPY, BALANCED_SOFTMAX, PACO)}
-    with cpu_threads(recipes[MOCO].training.threads):
-        _introduce(console, recipes[MOCO])
+    moco = recipes[MOCO]
+    counts = open_dataset(moco.data, "train", None).class_counts
+    print(
+        f"Long-tailed digits: {counts.sum()} training images, {counts.max()} of the most frequent class, "
+        f"{counts.min()} of the rarest.\nFour trainings of {moco.training.epochs} epochs each:",
+        flush=True,
+    )
     made: dict[str, Release] = {}
     for name, recipe in recipes.items():
         pretraining.pretrain(recipe, out=out / name)
         made[name] = hub.open(out / name)  # everything below is read back from what was written
     rows = {
-        "raw pixels": _probe(nn.Flatten(), recipes[MOCO]),
-        "random encoder": _probe(_random_encoder(recipes[MOCO]), recipes[MOCO]),
+        "raw pixels": _probe(nn.Flatten(), moco),
+        "random encoder": _probe(_random_encoder(moco), moco),
         "MoCo v2 + FT": _recorded(made[MOCO], "linear"),
         "cross-entropy": _recorded(made[CROSS_ENTROPY], "classifier"),
         "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
@@ -67,33 +69,34 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
     }
     shown = pd.DataFrame({"point": name, "seed": seed, **row} for name, row in rows.items())
     draw_numbers(shown.set_index(["point", "seed"])[list(ACCURACIES)], out / "accuracy.png")
-    console.print()
-    console.print("top-1 accuracy in percent, balanced test set", plain(rows), sep="\n", highlight=False)
-    console.print(
-        "The first three saw no labels before their linear probe; the last three are\n"
-        "the trained classifiers themselves. Classes with over 100 training images are\n"
-        "many, under 20 few."
-    )
-    _point_out(out, made[PACO], time.monotonic() - began)
+    folder = made[PACO].path
+    print(f"""
+top-1 accuracy in percent, balanced test set
+{plain(rows)}
+The first three saw no labels before their linear probe; the last three are
+the trained classifiers themselves. Classes with over 100 training images are
+many, under 20 few.
+
+Done in {time.monotonic() - began:.0f} s. Pictures: {out / "accuracy.png"}, and in
+  {folder}
+  features.png  test features with the learned class centers
+  centers.png   which classes the centers hold to be alike
+  curves.png    how the training went; also scores.png, balance.png
+
+See what it learned, in one page for a browser:
+  zoo diagnose {folder}
+
+Load what you made:
+  import timm, zoo
+  encoder = zoo.load("{folder}").eval()  # a timm model
+  classifier = zoo.load("{folder}", head="centers").eval()  # with the learned centers
+  zoo.open("{folder}").centers  # weight, bias, class_counts
+  timm.create_model("local-dir:{folder}", pretrained=True)  # the same weights in plain timm""")
     return rows
 
 
-def _introduce(console: Console, recipe: Recipe) -> None:
-    train_set, test_set = (open_dataset(recipe.data, split, None) for split in ("train", "test"))
-    counts = train_set.class_counts
-    console.print(
-        f"[bold]Long-tailed digits[/bold]: {len(train_set)} training images, {counts.max()} of the most "
-        f"frequent class,\n{counts.min()} of the rarest; {len(test_set)} test images, about as many of each "
-        "class.\n"
-        f"Four trainings of {recipe.training.epochs} epochs each on {hardware(pick_device('auto'))}:"
-    )
-
-
 def _recorded(made: Release, protocol: str) -> dict[str, Any]:
-    metrics: dict[str, Any] = next(
-        e["metrics"] for e in made.metrics["evaluations"] if e["protocol"] == protocol
-    )
-    return metrics
+    return next(dict(e["metrics"]) for e in made.metrics["evaluations"] if e["protocol"] == protocol)
 
 
 def _random_encoder(recipe: Recipe) -> nn.Module:
@@ -107,36 +110,4 @@ def _probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
     train_set, test_set = (open_dataset(recipe.data, split, None) for split in ("train", "test"))
     data = ProbeData(Encoder.of_recipe(model, recipe), train_set, test_set)
     with cpu_threads(recipe.training.threads):
-        metrics: dict[str, Any] = measure(protocol, data, test_set)["metrics"]
-    return metrics
-
-
-def _point_out(out: Path, paco: Release, seconds: float) -> None:
-    classes, features = paco.centers.weight.shape if paco.centers is not None else (0, 0)
-    size = paco.preprocess.input_size
-    folder = paco.path
-    print(f"""
-Done in {seconds:.0f} s. Pictures:
-  {out / "accuracy.png"}
-      accuracy by shot
-  {folder / "features.png"}
-      test features with the learned class centers
-  {folder / "centers.png"}
-      which classes the centers hold to be alike
-  {folder / "curves.png"}, scores.png, balance.png
-      how the training went: all curves, scores of pairs, gradients over the classes
-
-See what it learned, in one page for a browser:
-  zoo diagnose {folder}
-
-Load what you made:
-  import zoo
-  encoder = zoo.load("{folder}").eval()
-      # a timm model: [B, 3, {size}, {size}] -> features [B, {features}]
-  classifier = zoo.load("{folder}", head="centers").eval()
-      # the learned centers as its head: [B, {classes}]
-  zoo.open("{folder}").centers
-      # weight [{classes}, {features}], bias [{classes}], class_counts [{classes}]
-
-  import timm, zoo  # the same weights in plain timm; zoo only names the architecture
-  timm.create_model("local-dir:{folder}", pretrained=True)""")
+        return dict(measure(protocol, data, test_set)["metrics"])

@@ -7,23 +7,20 @@ import os
 import sys
 import warnings
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Any
 
-# imported for the commands that they register
-from zoo.cli import experiments as experiments
-from zoo.cli import measuring as measuring
-from zoo.cli import releases as releases
-from zoo.cli import training as training
-from zoo.cli.app import BROKEN_PIPE, COMMANDS, app, say
+from zoo.cli import experiments, releases, show, training
+from zoo.cli.app import app, say
 from zoo.errors import ZooError, ZooWarning, one_line
 from zoo.launch import launched, rank
 
-__all__ = ["app", "main"]
-
-app.registered_commands.sort(
-    key=lambda command: COMMANDS.index(command.name or getattr(command.callback, "__name__", ""))
-)
+for _command in (  # in the order of `zoo --help`
+    *(training.demo, show.list_, show.show, training.pretrain, training.finetune, releases.evaluate),
+    *(releases.embed, releases.predict, releases.diagnose, experiments.sweep, experiments.compare),
+    *(experiments.table, experiments.reproduce, releases.push, releases.pull, releases.convert),
+    training.snapshot,
+):
+    app.command(_command.__name__.rstrip("_"))(_command)
 
 
 def main() -> None:
@@ -31,40 +28,19 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # class names may hold what cp1252 or ASCII cannot encode
             stream.reconfigure(errors="backslashreplace")
-    if not sys.stderr.isatty():  # plain lines instead of progress bars
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        logging.basicConfig(format="%(message)s")
     try:
-        if not sys.stderr.isatty():
+        if not sys.stderr.isatty():  # plain lines instead of progress bars
+            os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+            logging.basicConfig(format="%(message)s")
             logging.getLogger("zoo").setLevel(logging.INFO if rank() == 0 else logging.WARNING)
         if launched() > 1:  # torch warns on every rank of settings that we make on purpose
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             app()
-    except ZooError as error:
+    except (ZooError, OSError) as error:
         say(str(error))
-        sys.exit(error.exit_code)
-    except OSError as error:
-        place = f'"{error.filename}": ' if error.filename else ""
-        say(f"{place}{error.strerror or error}")
-        sys.exit(1)
-    finally:
-        _flush()
-
-
-def _flush() -> None:
-    """Flush while a closed pipe (`zoo list | head -1`) can still be ignored."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except BrokenPipeError:
-            with Path(os.devnull).open("wb") as devnull:
-                os.dup2(devnull.fileno(), stream.fileno())
-            sys.exit(BROKEN_PIPE)
-        except OSError:
-            pass  # a full disk: Python reports it at exit
+        sys.exit(error.exit_code if isinstance(error, ZooError) else 1)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

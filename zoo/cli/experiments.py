@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
-from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, app, check_early, comma_separated, with_device
+from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, check_early, comma_separated, with_device
 from zoo.errors import ZooError, few
 from zoo.files import RUNS
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from zoo.experiments.sweep import Sweep
 
 
-@app.command()
 def sweep(
     recipes: list[str] = Argument(help="Recipes, or a sweep (name or file) and recipes in place of its own."),
     settings: list[str] | None = Option(None, "--set", metavar="A.B=C,D,...", help="Values to sweep over."),
@@ -50,7 +49,6 @@ def _print(found: Sweep | None) -> None:
     print(f"written: {found.folder}")
 
 
-@app.command()
 def compare(
     recipe: str | None = Argument(None, help="Default: one made for the weights.", show_default=False),
     init: str = Option(..., "--init", help=INIT.help),
@@ -71,7 +69,6 @@ def compare(
     _print(zoo.compare(recipe, init=init, data=data, out=out, methods=names, resume=resume, **more))
 
 
-@app.command()
 def table(
     names: list[str] = Argument(help="Folders with runs at any depth, releases, files results.json."),
     out: Path | None = Option(None, "--out", help="Folder for results.md and .json. Default: runs/table."),
@@ -89,7 +86,6 @@ def table(
     print(f"written: {', '.join(str(place) for place in (folder, readme) if place)}")
 
 
-@app.command()
 def reproduce(
     name: str = Argument(help="Release: a shipped name, a folder or org/repo."),
     data: str | None = DATA,

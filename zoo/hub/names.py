@@ -176,7 +176,7 @@ def _unknown(text: str) -> ReleaseError:
     ):
         near = f' Did you mean "{TIMM}{text}"?'
     known = 'found neither a folder nor a shipped release of that name, nor is it "org/name" on the Hub'
-    return ReleaseError(f'no release "{text}": {known}.{near}', suggests=bool(near))
+    return ReleaseError(f'no release "{text}": {known}.{near}')
 
 
 class HubRelease(NamedTuple):
