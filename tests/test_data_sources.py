@@ -21,8 +21,7 @@ from torchvision.datasets import ImageFolder
 from tests.data_fixtures import photo
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.dataset import ImageStore
-from zoo.data.labels import require_same_classes
+from zoo.data.dataset import ImageStore, require_same_classes
 from zoo.errors import DataError
 
 CLASSES = ("ant", "bee")

@@ -80,14 +80,14 @@ class HubDataset(Config):
     """The data set's repository, `org/name`."""
     revision: str | None = None
     """Branch, tag or commit; by default `main`. Without a network, what the cache has of it is read."""
-    config: str | None = None
-    """The folder of the files in the repository ("." for the top); needed where several have some."""
+    config: str = "data"
+    """The folder of the files in the repository; "." for the top."""
     train: str = "train"
     """Name of a split, or a pattern for the names of its files; as for parquet files."""
     test: str = "test"
     """Likewise, of the test images."""
-    label: str | None = None
-    """Column of integers or words; by default the one of class labels, or called `label`."""
+    label: str = "label"
+    """As for parquet files."""
 
 
 class Memory(Config):
@@ -119,8 +119,8 @@ class Holdout(Config):
 class LongTail(Config):
     """How many images of each class are kept for training; see `zoo.data.long_tail`."""
 
-    profile: Literal["exponential", "step"] = "exponential"
-    """`exponential`, n_c = n_max / imbalance^(c / (C - 1)); `step`, half of the classes n_max / imbalance."""
+    profile: Literal["exponential"] = "exponential"
+    """n_c = n_max / imbalance^(c / (C - 1))."""
     imbalance: Annotated[float, Field(ge=1)]
     """Largest class / smallest class, >= 1."""
     seed: Seed = 0
@@ -234,24 +234,20 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     if kind not in _KINDS:
         hint = did_you_mean(kind, _KINDS)
         raise DataError(f'{where}: no folder, and unknown kind "{kind}".{hint} Kinds: {", ".join(_KINDS)}')
-    values: dict[str, dict[str, Any]] = {"source": {"kind": kind}, "subset": {}, "long_tail": {}}
+    source: dict[str, Any] = {"kind": kind}
     if kind == "hub":
-        repo, _, revision = folder.partition("@")
-        values["source"] |= {"repo": repo, "revision": revision or None}
-        folder = ""
-    draws: dict[str, type[Config]] = {"subset": Subset, "long_tail": LongTail}
-    for item in query.split("&") if query else []:
-        key, equals, value = item.partition("=")
-        homes = [name for name, section in draws.items() if key in section.model_fields] or ["source"]
-        if not equals or key in values[homes[0]]:
-            raise DataError(f'{where}: found "{item}", expected key=value, each key once')
-        for home in homes:
-            is_text = home == "source" and key != "download"
-            values[home][key] = value if is_text else load_yaml(value, where)
-    if not values["subset"].keys() - {"seed"}:
-        del values["subset"]
-    if not values["long_tail"].keys() - {"seed"} and ("subset" in values or not values["long_tail"]):
-        del values["long_tail"]
+        source["repo"], _, revision = folder.partition("@")
+        source["revision"], folder = revision or None, ""
+    given = dict(item.partition("=")[::2] for item in query.split("&") if item)
+    values: dict[str, dict[str, Any]] = {}
+    for name, section in {"long_tail": LongTail, "subset": Subset}.items():
+        own = {key: load_yaml(given[key], where) for key in section.model_fields if key in given}
+        if own.keys() - {"seed"}:
+            values[name] = own
+    drawn = {key for own in values.values() for key in own}
+    values["source"] = source | {key: value for key, value in given.items() if key not in drawn}
+    if "download" in given:
+        values["source"]["download"] = load_yaml(given["download"], where)
     return parse(DataConfig, values, where), Path(folder).expanduser() if folder else None
 
 

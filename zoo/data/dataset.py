@@ -1,22 +1,24 @@
-"""A labelled image data set as every later stage sees it, whatever it was read from."""
+"""A labelled image data set as every later stage sees it, whatever it was read from; its labels, checked."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from zoo.data.decode import read_image, read_size
-from zoo.errors import DataError
+from zoo.errors import DataError, did_you_mean
 
 Split = Literal["train", "test"]
+MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 
 
 class Encoded(NamedTuple):
@@ -84,9 +86,8 @@ class ImageDataset:
     def item(self, index: int) -> Any:
         """Return image `index` as it is held: a `Path`, encoded bytes, or decoded in some form."""
         item = self._store.items[int(self._rows[index])]
-        item = item.as_py() if hasattr(item, "as_py") else item  # of Arrow's columns
-        if isinstance(item, dict) and "bytes" in item:
-            item = item.get("path") if item["bytes"] is None else item["bytes"]
+        if isinstance(item, dict) and "bytes" in item:  # no path in a table is followed
+            item = item["path"] if item["bytes"] is None and not self._store.tables else item["bytes"]
         return Path(self._store.folder or "", item) if isinstance(item, str | Path) else item
 
     def image(self, index: int) -> Image.Image:
@@ -113,8 +114,11 @@ class ImageDataset:
         return Encoded(files) if all(isinstance(file, Path) for file in files) else None
 
     def has_copies(self) -> bool:
-        """Return whether other copies have the same pixels: not where one is a JPEG or lossy WebP."""
-        return self._store.has_copies and not any(_is_lossy(self.item(row)) for row in range(len(self)))
+        """Return whether other copies have the same pixels: of encoded images only PNG has."""
+        if not self._store.has_copies:
+            return False
+        items = (self.item(row) for row in range(len(self)))
+        return all(item.startswith(b"\x89PNG") for item in items if isinstance(item, bytes))
 
     def _copy(self, **changes: Any) -> ImageDataset:
         other = copy(self)
@@ -126,7 +130,7 @@ class ImageDataset:
 
     def known_as(self, sha256: str) -> ImageDataset:
         """Return the data set under the hash by which a copy with the same images and labels is recorded."""
-        return self._copy(settings={**self.settings, "by_content": True}, _known_as=sha256)
+        return self._copy(_known_as=sha256)
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
@@ -187,6 +191,62 @@ class ImageDataset:
         return {**facts, "sha256": self._known_as or digest.hexdigest()}
 
 
-def _is_lossy(item: Any) -> bool:
-    is_encoded = isinstance(item, bytes)
-    return is_encoded and (item.startswith(b"\xff\xd8\xff") or item[12:16] == b"VP8 ")  # lossless is "VP8L"
+def class_labels(
+    labels: Sequence[Any],
+    where: Callable[[int], str],
+    *,
+    of_training: Sequence[Any] | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the class of each image `[N]`, int64, and the names of the C classes, in the Unicode form NFC.
+
+    The classes of text are the training split's words, sorted; of numbers `names`, by default "0", "1", ...
+    up to its largest.
+
+    Args:
+        labels: N whole numbers from 0, or N texts.
+        where: names the row of a label, for errors.
+        of_training: the training split's, where `labels` are another split's.
+        names: of the classes that are numbered, where the data say.
+
+    Raises:
+        DataError: for numbers beside text, or a label that is no class.
+    """
+    trained = labels if of_training is None else of_training
+    if all(isinstance(label, str) for each in (labels, trained) for label in each):
+        classes = list(dict.fromkeys(normalize("NFC", name) for name in sorted({*trained})))
+        places = {name: place for place, name in enumerate(classes)}
+        numbers = np.array([places.get(normalize("NFC", label), -1) for label in labels], dtype=np.int64)
+        expected = f"one of the training split's {len(classes)} classes"
+    else:
+        numbers = np.array([_number(label) for label in labels], dtype=np.int64)
+        count = len(names) if names else max(map(_number, trained), default=-1) + 1
+        classes = [normalize("NFC", str(name)) for name in names or range(count)]
+        numbers[numbers >= count] = -1
+        expected = f"0 to {count - 1}, or text for all images"
+    if (numbers < 0).any():
+        row = int(numbers.argmin())
+        hint = did_you_mean(labels[row], classes)
+        raise DataError(f"{where(row)}: found label {str(labels[row])[:80]!r}, expected {expected}.{hint}")
+    return numbers, classes
+
+
+def _number(label: Any) -> int:
+    """Return a label of any type of number; -1: it is no class."""
+    value = label.item() if getattr(label, "shape", None) == () else label
+    is_class = isinstance(value, int | float) and 0 <= value < MAX_CLASSES and value == int(value)
+    return int(value) if is_class else -1
+
+
+def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
+    """Make sure that a training and a test split have the same classes in the same order.
+
+    Raises:
+        DataError: beginning with `where`, with the first class that differs.
+    """
+    if tuple(train) != tuple(test):
+        odd = min({*train} ^ {*test}, default=None)
+        differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
+        raise DataError(
+            f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}"
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +51,11 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
     return None if (ids == UNREADABLE).any() else ImageList(ids, dataset.describe()["sha256"])
 
 
-def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> ImageDataset:
+def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
     """Return the listed images of `whole`, in the order of the list; of equal ones each stands for the other.
 
-    `drawn`, of the same copy, is returned if it is what was listed, by names and content. Raises OtherImages,
-    which says how many are not there.
+    Raises OtherImages, which says how many are not there.
     """
-    same = len(drawn) == len(listed.ids) and drawn.describe()["sha256"] == listed.sha256
-    if same and np.array_equal(content_ids(drawn), listed.ids):
-        return drawn
     places: defaultdict[int, list[int]] = defaultdict(list)
     for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
         places[content].append(place)  # the first of equal ones is taken from the end
@@ -69,15 +64,3 @@ def find_listed(drawn: ImageDataset, whole: ImageDataset, listed: ImageList) -> 
         counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
         raise OtherImages(f"{counts}, by their pixels and labels")
     return whole.subset(found).known_as(listed.sha256)
-
-
-def shared_images(train_set: ImageDataset, test_set: ImageDataset) -> int:
-    """Return how many test images are training images too, by their files or their names in shared tables."""
-    train, test = train_set.encoded(), test_set.encoded()
-    files = set[Path]() if train is None else {*train.files}
-    if train is None or test is None or files.isdisjoint(test.files):
-        return 0
-    if not train.selection:  # files: names are relative to one of two folders
-        return len([file for file in test.files if file in files])
-    known = {*map(train_set.name_of, range(len(train_set)))}
-    return sum(name in known for name in map(test_set.name_of, range(len(test_set))))

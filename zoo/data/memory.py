@@ -6,17 +6,14 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zoo.config import plain_kind
 from zoo.data.config import Memory
-from zoo.data.dataset import ImageDataset, ImageStore, Split
-from zoo.data.labels import class_labels
-from zoo.data.readers import columns_of, image_files
-from zoo.errors import DataError
-from zoo.files import is_dir
+from zoo.data.dataset import ImageDataset, ImageStore, Split, class_labels
+from zoo.errors import DataError, did_you_mean
 
 TEST_PARTS = ("val", "valid", "validation", "test")
 """What a test part is called beside `train`, the first that is there: in folders, files and mappings."""
@@ -24,7 +21,16 @@ TEST_PARTS = ("val", "valid", "validation", "test")
 _EXPECTED = (
     "a folder, a file, a spec, a data set of Hugging Face or torch, or a list of images or (image, label)"
 )
-_SAMPLED = 256  # images that tell a data set that decodes them apart from others
+_SAMPLED = 256  # images of a data set that tell it apart from others
+
+
+class Columns(NamedTuple):
+    """Images by row, the path or None of each, their labels, if any, and the names of numbered classes."""
+
+    images: Any
+    paths: Sequence[str | None]
+    labels: Sequence[Any] | None = None
+    class_names: Sequence[str] | None = None
 
 
 class _Column:
@@ -32,6 +38,9 @@ class _Column:
 
     def __init__(self, rows: Any, key: int | str) -> None:
         self._rows, self._key = rows, key
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def __getitem__(self, row: int) -> Any:
         return self._rows[row][self._key]
@@ -45,33 +54,32 @@ class MemoryImages:
         parts: dict[Split, Any] = {"train": data}
         if isinstance(data, Mapping):
             test = next((name for name in TEST_PARTS if name in data), None)
-            train = "train" if "train" in data or test or len(data) != 1 else next(iter(data))
-            keys: dict[Split, Any] = {"train": train, "test": test}
+            keys: dict[Split, Any] = {"train": "train", "test": test}
             parts = {split: data[key] for split, key in keys.items() if key in data}
             if not parts:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
-        first, digest = next(iter(parts.values())), hashlib.sha256()
-        name = "images" if isinstance(first, list | tuple) else type(first).__name__.lower()
-        prefix = "{}/" if len(parts) > 1 else "image "
-        found = {split: _columns(part, prefix.format(split)) for split, part in parts.items()}
-        _, _, of_training, training_names = next(iter(found.values()))
+        name = type(next(iter(parts.values()))).__name__.lower()
+        columns = {split: _columns(part) for split, part in parts.items()}
+        trained = next(iter(columns.values()))
         self.sets: dict[Split, ImageDataset] = {}
-        for split, (items, names, given, class_names) in found.items():
-            labels, classes = np.full(len(names), -1), list[str]()
-            if all(each for _, _, each, _ in found.values()):
+        digest = hashlib.sha256()
+        for split, (images, paths, given, _) in columns.items():
+            labels, classes = np.full(len(images), -1), list[str]()
+            if given is not None and all(each.labels is not None for each in columns.values()):
                 labels, classes = class_labels(
                     given,
                     lambda row: f"{name}: label of image {row}",
-                    of_training=of_training,
-                    names=training_names,
+                    of_training=trained.labels,
+                    names=trained.class_names,
                 )
-            images = self.sets[split] = ImageDataset(ImageStore(items, names), labels, classes)
-            in_list = isinstance(items, list)  # of which every image is hashed
-            for row in range(0, len(images), 1 if in_list else -(-len(names) // _SAMPLED)):
-                digest.update(f"{row} {names[row]}\n".encode("utf-8", "surrogateescape"))
-                if not (in_list and isinstance(images.item(row), Path)):
-                    digest.update(np.asarray(images.image(row)).tobytes())
-            digest.update(repr((list(map(str, given)), class_names)).encode())
+            prefix = f"{split}/" if len(parts) > 1 else "image "
+            names = [path or f"{prefix}{row}" for row, path in enumerate(paths)]
+            self.sets[split] = found = ImageDataset(ImageStore(images, names), labels, classes)
+            for row in range(0, len(found), -(-len(found) // _SAMPLED)):
+                digest.update(f"{names[row]} {labels[row]}\n".encode("utf-8", "surrogateescape"))
+                if not isinstance(found.item(row), Path):
+                    digest.update(np.asarray(found.image(row)).tobytes())
+            digest.update(repr((labels.tolist(), classes)).encode())
         self.source = Memory(name=name, sha256=digest.hexdigest())
 
 
@@ -79,57 +87,75 @@ Root = str | Path | MemoryImages | None
 """The place of images: a folder, or the program that holds them; None where the source needs neither."""
 
 
-def _columns(data: Any, prefix: str) -> tuple[Any, list[str], Sequence[Any], Sequence[str] | None]:
-    """Return images, their names, their labels (or nothing) and the class names of a data set or list."""
+def _columns(data: Any) -> Columns:
+    """Return the columns of a data set or list."""
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of a data set that is a stream
     if isinstance(data, Mapping | str | np.ndarray) or not indexed or len(data) == 0:
         found = "no images" if indexed and len(data) == 0 else plain_kind(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
-    names = [f"{prefix}{row}" for row in range(len(data))]
     hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
     if hub is not None and isinstance(data, hub.Dataset):
-        image, label = columns_of(data.features, "data", "img", "label")
-        data = data.with_format(None)
-        pictures = data.select_columns([image]).cast_column(image, hub.Image(decode=False))
-        labels = [] if label is None else list(data.select_columns([label])[:][label])
-        return _Column(pictures, image), names, labels, getattr(data.features.get(label), "names", None)
+        return columns_of(data, "data")
     in_list = isinstance(data, list | tuple)
-    if in_list:
-        data, names = _with_files(data, names)
-    pairs = {_is_pair(row) for row in (data if in_list else [data[0]])}
+    pairs = {isinstance(row, list | tuple) and len(row) == 2 for row in (data if in_list else [data[0]])}
     if len(pairs) > 1:
         raise DataError("data: found images with and without a label, expected (image, label) for all")
-    if pairs == {False}:
-        return data, names, [], None
-    return [image for image, _ in data] if in_list else _Column(data, 0), names, *_labels_of(data)
-
-
-def _is_pair(row: Any) -> bool:
-    return isinstance(row, list | tuple) and len(row) == 2
-
-
-def _with_files(data: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Return a list with the images in folders, at any depth, in place of these; and the images' names."""
-    found = list[tuple[Any, str]]()
-    for row, name in zip(data, names, strict=True):
-        image = row[0] if _is_pair(row) else row
-        if isinstance(row, str | Path) and is_dir(row):
-            found += [(Path(row, path), str(Path(row, path))) for path, _ in sorted(image_files(Path(row)))]
-        else:
-            found.append((row, str(image) if isinstance(image, str | Path) else name))
-    return [row for row, _ in found], [name for _, name in found]
+    if not in_list:
+        paths = [None] * len(data)
+        return (
+            Columns(_Column(data, 0), paths, *_labels_of(data)) if pairs == {True} else Columns(data, paths)
+        )
+    images = [row[0] for row in data] if pairs == {True} else list(data)
+    names = [str(image) if isinstance(image, str | Path) else None for image in images]
+    return Columns(images, names, [label for _, label in data] if pairs == {True} else None)
 
 
 def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:
-    """Return the labels of (image, label), read without the images where the data set has them apart."""
-    rows, whole = list(range(len(data))), data
-    while hasattr(whole, "indices") and hasattr(whole, "dataset"):  # a torch Subset, maybe of another
-        rows, whole = [whole.indices[row] for row in rows], whole.dataset
-    is_plain = getattr(whole, "target_transform", None) is None
-    apart = next((getattr(whole, key) for key in ("targets", "labels") if hasattr(whole, key)), ())
-    names = getattr(whole, "classes", None) if is_plain else None
-    classes = [*map(str, names)] if isinstance(names, list | tuple) else None
-    if len(apart) != len(whole) or not is_plain:
-        return [data[row][1] for row in range(len(data))], classes
-    listed = apart.tolist() if hasattr(apart, "tolist") else apart
-    return [listed[row] for row in rows], classes
+    """Return the labels of a torch data set of (image, label), and its class names where it has some."""
+    whole = data
+    while hasattr(whole, "dataset"):  # a torch Subset, maybe of another
+        whole = whole.dataset
+    if getattr(whole, "target_transform", None) is not None:
+        return [data[row][1] for row in range(len(data))], None
+    names = getattr(whole, "classes", None)
+    # torchvision lists its labels, so that no image is decoded to learn one
+    labels = data.targets if hasattr(data, "targets") else [data[row][1] for row in range(len(data))]
+    return list(labels), [*map(str, names)] if isinstance(names, list | tuple) else None
+
+
+def columns_of(data: Any, where: str, image: str = "img", label: str = "label") -> Columns:
+    """Return the columns of a Hugging Face `Dataset`, with images as they are stored, `{bytes, path}`.
+
+    They are `image` and `label`, else the only one of their type. Labels are in a column of class labels,
+    else of whole numbers or text; there may be none.
+
+    Raises:
+        DataError: for no column of images, or several that could be meant.
+    """
+    from datasets import Image
+
+    kinds = {name: _kind(feature) for name, feature in data.features.items()}
+    images = [name for name, kind in kinds.items() if kind == "Image"]
+    labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
+    labels = labels or [name for name, kind in kinds.items() if kind.startswith(("int", "uint", "string"))]
+    for key, name, found, default in (("image", image, images, "img"), ("label", label, labels, "label")):
+        if name in kinds:
+            found[:] = [name]
+        elif name != default or len(found) > 1 or not images:
+            hint = did_you_mean(name, kinds)
+            raise DataError(f'{where}: no {key} "{name}", expected {key}= one of {", ".join(kinds)}.{hint}')
+    plain, image = data.with_format(None), images[0]
+    encoded = plain.select_columns([image]).cast_column(image, Image(decode=False))
+    paths = encoded.flatten().select_columns([f"{image}.path"])[:][f"{image}.path"]
+    if not labels:
+        return Columns(_Column(encoded, image), paths)
+    names = getattr(data.features[labels[0]], "names", None)
+    return Columns(_Column(encoded, image), paths, plain.select_columns(labels)[:][labels[0]], names)
+
+
+def _kind(feature: Any) -> str:
+    """Return "Image" for encoded images in any form, "ClassLabel", or a type such as "int64"."""
+    if isinstance(feature, dict):
+        return "Image" if "bytes" in feature else "struct"
+    kind = feature.dtype if type(feature).__name__ == "Value" else type(feature).__name__
+    return "Image" if kind in ("binary", "large_binary") else str(kind).removeprefix("large_")
