@@ -21,7 +21,7 @@ from tests.cifar_files import ARCHIVE, IMAGES, drawn, encode, pixels_of, write_a
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, image_ids, open_dataset, readers
 from zoo.data.dataset import ImageStore
-from zoo.data.image_ids import OtherImages, content_ids, find_listed, list_images
+from zoo.data.dataset import OtherImages, content_ids, find_listed, list_images
 from zoo.errors import DataError, ReleaseError
 from zoo.images import ImageList
 from zoo.release import Release, tensors

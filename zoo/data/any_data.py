@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.config import plain_kind
+from zoo.data import sources
 from zoo.data.config import (
     DataConfig,
     Folder,
@@ -19,17 +20,6 @@ from zoo.data.config import (
 )
 from zoo.data.dataset import ImageDataset, ImageStore, Split, class_labels
 from zoo.data.memory import TEST_PARTS, MemoryImages, Root
-from zoo.data.sources import (
-    CIFAR,
-    as_archive,
-    cifar_archive,
-    cifar_shards,
-    folders_in,
-    image_files,
-    images_in,
-    open_dataset,
-    split_files,
-)
 from zoo.errors import DataError, ZooError
 from zoo.files import exists, is_dir, is_file
 
@@ -37,21 +27,18 @@ Data = Any
 """Images, with labels or without, as every function takes them:
 
 - a folder, `CLASS/IMAGE`, `train/CLASS/IMAGE` with a folder of test images beside it (`val`, `valid`,
-  `validation` or `test`), images alone, or parquet files, as Hugging Face's `Dataset.to_parquet` writes them;
-  or one such file;
+  `validation` or `test`), images alone, or parquet files of Hugging Face's `Dataset`; or one such file;
 - a list, lines "path label" (.txt) or columns path,label (.csv), of images relative to its folder;
 - a spec, see `zoo.data.config.parse_data_spec`;
 - a Hugging Face `Dataset` or `DatasetDict`;
 - a torch `Dataset` of (image, label), or of images; a dict of such, by the names of their parts;
-- a list of PIL images, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]` or paths, or of
-  (image, label).
+- a list of PIL images, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]` or paths, or of pairs.
 
 Of labelled images without a test part a fifth of each class is held out for testing.
 """
 
 TABLES = (".parquet", ".csv", ".txt")
 """Endings of files that name or hold many images."""
-_EXPECTED = "a folder, a .parquet, .csv or .txt file, or a spec such as folder:DIR"
 
 
 class Given(NamedTuple):
@@ -63,35 +50,23 @@ class Given(NamedTuple):
 
 
 def as_data(data: Data) -> Given:
-    """Return the configuration and the place of what a caller gives for data.
-
-    Raises:
-        DataError: for a folder or file that is not there or has no images that are known, and for anything
-            else that is none of `Data`.
-    """
+    """Return the configuration and the place of what a caller gives; raise DataError for what is no `Data`."""
     if not isinstance(data, str | Path):
         images = data if isinstance(data, MemoryImages) else MemoryImages(data)
         return Given(_config(images.source, has_test="test" in images.sets), images)
     path = Path(data)
-    if is_dir(path):
-        if (found := detect(path)) is None:
-            expected = "CLASS/IMAGE, train/CLASS/IMAGE with val/CLASS/IMAGE, images alone, or parquet files"
-            raise DataError(f'data: found no images in the folder "{data}", expected {expected}')
-        return Given(found, path)
     if is_file(path) and path.suffix.lower() in TABLES:
-        is_table = path.suffix.lower() == ".parquet"
-        source = Parquet(train=path.name) if is_table else ListFiles(train=path.name, test=path.name)
+        is_parquet = path.suffix.lower() == ".parquet"
+        source = Parquet(train=path.name) if is_parquet else ListFiles(train=path.name, test=path.name)
         return Given(_config(source), path.parent)
-    if is_file(path) or "/" in str(data).partition(":")[0]:
-        raise DataError(f'data: found no folder or list "{data}", expected {_EXPECTED}')
-    config, root = parse_data_spec(str(data))
+    config, root = (None, path) if is_dir(path) else parse_data_spec(str(data))
     if root is not None and not is_dir(root):
         raise DataError(f'data "{data}": there is no folder "{root}"')
-    source, look = config.source, {"folder": _detect_tree, "parquet": _detect_parquet}.get(config.source.kind)
-    if root and look and not {"train", "test"} & source.model_fields_set and (found := look(root)):
-        parts = found.source.model_dump(include={"train", "test"})
-        update = {"source": source.model_copy(update=parts), "holdout": found.holdout}
-        config = config.model_copy(update=update)
+    if root is not None and (config is None or str(data) in (f"folder:{root}", f"parquet:{root}")):
+        config = detect(root)
+    if config is None:
+        expected = "CLASS/IMAGE, train/CLASS/IMAGE with val/CLASS/IMAGE, images alone, or parquet files"
+        raise DataError(f'data: found no images in the folder "{data}", expected {expected}')
     return Given(config, root)
 
 
@@ -101,33 +76,31 @@ def _config(source: Any, *, has_test: bool = False) -> DataConfig:
 
 def detect(root: Path) -> DataConfig | None:
     """Return how a folder is read: CIFAR's archive, parquet, train/CLASS/IMAGE, CLASS/IMAGE, images."""
-    for kind in CIFAR:
-        if is_dir(cifar_archive(kind, root)):
+    for kind in sources.CIFAR:
+        if is_dir(sources.cifar_archive(kind, root)):
             return DataConfig(source=TorchvisionSource.model_validate({"kind": kind}))
     return _detect_parquet(root) or _detect_tree(root)
 
 
 def _detect_tree(root: Path) -> DataConfig | None:
-    folders = folders_in(root)
-    direct = {name for name in folders if images_in(root / name)}
-    below = direct | {
-        name for name in folders if any(images_in(root / name / c) for c in folders_in(root / name))
-    }
-    parts = [name for name in ("train", *TEST_PARTS) if name in below]
+    direct = {name for name in sources.folders_in(root) if sources.images_in(root / name)}
+    parts = [name for name in ("train", *TEST_PARTS) if name in direct or _has_classes(root / name)]
     if parts and direct <= {*parts}:  # else "train" is a class
         test = next((name for name in parts if name != "train"), None)
         return _config(Folder(test=test or "val"), has_test=test is not None)
-    return _config(Folder(train=".")) if direct or images_in(root) else None
+    return _config(Folder(train=".")) if direct or sources.images_in(root) else None
+
+
+def _has_classes(folder: Path) -> bool:
+    return any(sources.images_in(folder / name) for name in sources.folders_in(folder))
 
 
 def _detect_parquet(root: Path) -> DataConfig | None:
-    for inside in ("", "data/"):
-        parts = [f"{inside}{name}" for name in ("train", *TEST_PARTS) if split_files(root, f"{inside}{name}")]
-        if parts[1:]:
-            return _config(Parquet(train=parts[0], test=parts[1]), has_test=True)
-        if split_files(root, every := (parts or [f"{inside}*.parquet"])[0]):
-            return _config(Parquet(train=every))
-    return None
+    parts = [name for name in ("train", *TEST_PARTS) if sources.split_files(root, name)] or ["*.parquet"]
+    if not sources.split_files(root, parts[0]):
+        return None
+    has_test = len(parts) > 1
+    return _config(Parquet(train=parts[0], test=parts[1] if has_test else "test"), has_test=has_test)
 
 
 def reads_folder(config: DataConfig) -> bool:
@@ -142,14 +115,15 @@ def folder_for(config: DataConfig, root: Root) -> Root:
 
 def _holds(root: Path, config: DataConfig) -> bool:
     """Return whether what a source reads lies in a folder."""
-    source = as_archive(config.source)
+    source = sources.as_archive(config.source)
     if isinstance(source, TorchvisionSource):  # archives share a folder
-        return any(is_dir(cifar_archive(kind, root)) for kind in CIFAR) or bool(cifar_shards(root))
+        return any(is_dir(sources.cifar_archive(kind, root)) for kind in sources.CIFAR) or bool(
+            sources.cifar_shards(root)
+        )
     if isinstance(source, Parquet):
-        return bool(split_files(root, source.train))
+        return bool(sources.split_files(root, source.train))
     if source == Folder(train="."):
-        tree = _detect_tree(root)
-        return tree is not None and tree.source == source
+        return (tree := _detect_tree(root)) is not None and tree.source == source
     return any(exists(root / getattr(source, split)) for split in ("train", "test"))
 
 
@@ -159,13 +133,14 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
     A folder is that of the own source where this lies in it, or where nothing does that is known: data may be
     downloaded to it. Images of a program are the own ones if these are the same.
     """
-    if data is None and own is None:
-        raise DataError(f"data: found none, expected {_EXPECTED}, or images in Python")
     if own is None:
         return as_data(data)
-    is_folder = isinstance(data, str | Path) and is_dir(data) and reads_folder(own)
-    if data is None or (is_folder and (_holds(Path(data), own) or detect(Path(data)) is None)):
-        return Given(own, None if data is None else Path(data), is_own=True)
+    if data is None:
+        return Given(own, None, is_own=True)
+    if isinstance(data, str | Path) and is_dir(data) and reads_folder(own):
+        folder = Path(data)
+        if _holds(folder, own) or detect(folder) is None:
+            return Given(own, folder, is_own=True)
     given = as_data(data)
     is_same = given.config.source == own.source and not (given.config.long_tail or given.config.subset)
     # also a spec of what some was held out of: all of it would have images that were trained on
@@ -200,16 +175,13 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
     if split not in (None, "train", "test"):
         raise ZooError(f"split: found {split!r}, expected train or test")
     root = Path(data) if split is None and isinstance(data, str | Path) and is_dir(data) else None
-    if root is not None and not _detect_parquet(root) and (names := sorted(image_files(root))):
-        folders, labels, classes = (
-            [name.split("/")[:-1] for name in names],
-            np.full(len(names), -1),
-            list[str](),
-        )
-        if all(len(each) == 1 for each in folders):
-            labels, classes = class_labels([name for (name,) in folders], names.__getitem__)
+    if root is not None and not _detect_parquet(root) and (names := sorted(sources.image_files(root))):
+        labels, classes = np.full(len(names), -1), list[str]()
+        if all(name.count("/") == 1 for name in names):
+            labels, classes = class_labels([name.partition("/")[0] for name in names], names.__getitem__)
         settings = {"name": root.resolve().name, "source": "images"}
-        return ImageDataset(ImageStore(names, names, folder=root), labels, classes, settings=settings), None
+        return ImageDataset(ImageStore(names, names, folder=root), labels, classes, settings), None
     config, place, _ = as_data(data)
     opened = split or (None if config.holdout is not None else "test")
-    return open_dataset(config if split else whole(config), split or "test", place, unlabelled=True), opened
+    config = config if split else whole(config)
+    return sources.open_dataset(config, split or "test", place, unlabelled=True), opened

@@ -54,14 +54,11 @@ class ListFiles(Config):
     """List of the test images."""
     images: str = "."
     """Folder that the paths in the lists are relative to."""
-    class_names: str | None = None
-    """Optional text file, the name of one class a line; else classes are "0", "1", ..."""
 
 
-class Parquet(Config):
-    """Parquet files in the Hub's image schema."""
+class Tables(Config):
+    """What is said of parquet files in the Hub's image schema, wherever they lie."""
 
-    kind: Literal["parquet"] = "parquet"
     train: str = "train"
     """A file, a pattern, or a split's name, `train` for train.parquet, train-*.parquet, train/*.parquet."""
     test: str = "test"
@@ -72,7 +69,13 @@ class Parquet(Config):
     """Column of integers or words; where there is no "img" or "label", the only one of its type."""
 
 
-class HubDataset(Config):
+class Parquet(Tables):
+    """Parquet files in the data folder."""
+
+    kind: Literal["parquet"] = "parquet"
+
+
+class HubDataset(Tables):
     """The parquet files of a data set on the Hub, fetched into its own cache."""
 
     kind: Literal["hub"] = "hub"
@@ -82,12 +85,6 @@ class HubDataset(Config):
     """Branch, tag or commit; by default `main`. Without a network, what the cache has of it is read."""
     config: str = "data"
     """The folder of the files in the repository; "." for the top."""
-    train: str = "train"
-    """Name of a split, or a pattern for the names of its files; as for parquet files."""
-    test: str = "test"
-    """Likewise, of the test images."""
-    label: str = "label"
-    """As for parquet files."""
 
 
 class Memory(Config):
@@ -142,32 +139,29 @@ class Subset(Config):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.fraction is None) == (self.per_class is None):
-            both = "both" if self.fraction is not None else "neither"
-            raise ValueError(f"subset: found {both} of fraction and per_class, expected one of them")
+            raise ValueError("subset: expected either fraction or per_class")
         return self
 
 
-Rate = Annotated[float, Field(ge=0, lt=1)]
+class Candidates(Config):
+    """Wrong labels join an image's candidates at random."""
 
-
-class UniformCandidates(Config):
-    """Every wrong label joins an image's candidates with probability `rate`."""
-
-    kind: Literal["uniform"] = "uniform"
-    rate: Rate
-    """Of each wrong label; 0: the true label is known."""
+    rate: Annotated[float, Field(ge=0, lt=1)]
+    """Probability of each wrong label; 0: the true label is known."""
     seed: Seed = 0
     """Of the draws."""
 
 
-class GroupedCandidates(Config):
+class UniformCandidates(Candidates):
+    """Every wrong label joins with probability `rate`."""
+
+    kind: Literal["uniform"] = "uniform"
+
+
+class GroupedCandidates(Candidates):
     """Every wrong label of the true label's own group joins with probability `rate`, no other does."""
 
     kind: Literal["grouped"] = "grouped"
-    rate: Rate
-    """Of each wrong label of the group."""
-    seed: Seed = 0
-    """Of the draws."""
     groups: list[list[str]]
     """The names of the classes in each group; every class of the data is in exactly one."""
 

@@ -1,9 +1,11 @@
-"""A labelled image data set as every later stage sees it, whatever it was read from; its labels, checked."""
+"""A labelled image data set as every later stage sees it; its labels, checked; its images, told by content."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from zoo.data.decode import read_image, read_size
+from zoo.data.decode import progress, read_image, read_size
 from zoo.errors import DataError, did_you_mean
+from zoo.images import ImageList
 
 Split = Literal["train", "test"]
+UNREADABLE = -1
+MAX_IMAGES = 4_000_000  # to decode and hash so many takes minutes, at the end of a training of days
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 
 
@@ -55,18 +60,16 @@ class ImageDataset:
         store: ImageStore,
         labels: ArrayLike,
         class_names: Sequence[str],
-        *,
-        rows: ArrayLike | None = None,
-        settings: dict[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take `labels` `[N]` and, for a part of `store`, its `rows` `[N]` (default: all, in order)."""
+        """Take the images of `store` and their labels `[N]`."""
         self.labels: NDArray[np.int64] = np.array(labels, dtype=np.int64)
         self.labels.setflags(write=False)
         self.class_names = tuple(class_names)
         self.settings = dict(settings or {})
         self.candidates: NDArray[np.bool_] | None = None
         self._store = store
-        self._rows = np.arange(len(self.labels)) if rows is None else np.array(rows, dtype=np.int64)
+        self._rows = np.arange(len(self.labels))
         self._known_as: str | None = None
 
     def __len__(self) -> int:
@@ -108,10 +111,10 @@ class ImageDataset:
         if self._store.tables is not None:
             rows = hashlib.sha256(self._rows.astype("<i8").tobytes()).hexdigest()
             return Encoded(self._store.tables.files, f"{self._store.tables.selection} {rows}")
-        if not len(self) or not isinstance(self._store.items, list):
+        if not isinstance(self._store.items, list):
             return None
         files = [self.item(index) for index in range(len(self))]
-        return Encoded(files) if all(isinstance(file, Path) for file in files) else None
+        return Encoded(files) if files and all(isinstance(file, Path) for file in files) else None
 
     def has_copies(self) -> bool:
         """Return whether other copies have the same pixels: of encoded images only PNG has."""
@@ -146,11 +149,9 @@ class ImageDataset:
         `origin`, plain values, tells `describe` where they come from. Raises DataError for another shape, or
         where a true label is missing.
         """
-        if candidates is None and self.candidates is None:
-            return self
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         if candidates is None:
-            return self._copy(candidates=None, settings=settings)
+            return self if self.candidates is None else self._copy(candidates=None, settings=settings)
         given, shape = np.array(candidates, dtype=np.bool_), (len(self), self.num_classes)
         if given.shape != shape or not given[np.arange(len(self)), self.labels].all():
             raise DataError(f"partial_labels: found {[*given.shape]}, expected {[*shape]} with true labels")
@@ -205,12 +206,9 @@ def class_labels(
 
     Args:
         labels: N whole numbers from 0, or N texts.
-        where: names the row of a label, for errors.
+        where: names the row of a label, for the DataError about one that is no class.
         of_training: the training split's, where `labels` are another split's.
         names: of the classes that are numbered, where the data say.
-
-    Raises:
-        DataError: for numbers beside text, or a label that is no class.
     """
     trained = labels if of_training is None else of_training
     if all(isinstance(label, str) for each in (labels, trained) for label in each):
@@ -239,14 +237,57 @@ def _number(label: Any) -> int:
 
 
 def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
-    """Make sure that a training and a test split have the same classes in the same order.
-
-    Raises:
-        DataError: beginning with `where`, with the first class that differs.
-    """
+    """Raise DataError, beginning with `where`, if two splits have other classes or another order of them."""
     if tuple(train) != tuple(test):
-        odd = min({*train} ^ {*test}, default=None)
-        differs = "the same in another order" if odd is None else f'"{odd[:80]}" is in one of them alone'
-        raise DataError(
-            f"{where}training and test split have other classes, {len(train)} and {len(test)}: {differs}"
-        )
+        odd = min({*train} ^ {*test}, default="another order")
+        raise DataError(f"{where}training and test split have other classes: found {odd[:80]!r} in one alone")
+
+
+# --- images told by their content: a list of what was drawn by row finds them in other copies --------------
+
+
+class OtherImages(DataError):
+    """Not all images of a list are in the data set."""
+
+
+def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
+    """Return for each image a number of its pixels and label `[N]`, int64; one that cannot be read has -1.
+
+    It is the first 8 bytes, little-endian, of the SHA-256 of a line "WIDTH HEIGHT LABEL" and the RGB bytes.
+    """
+    ids = np.full(len(dataset), UNREADABLE, dtype=np.int64)
+    with progress(len(dataset), "comparing") as advance:
+        for index, label in enumerate(dataset.labels.tolist()):
+            advance(1)
+            with suppress(DataError):
+                image = dataset.image(index)
+                digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
+                ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+    return ids
+
+
+def list_images(dataset: ImageDataset) -> ImageList | None:
+    """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
+
+    That is for digits, image files, loss in compression, unreadable images, more than `MAX_IMAGES`, and for
+    partial labels, which are drawn by row.
+    """
+    if not 0 < len(dataset) <= MAX_IMAGES or dataset.candidates is not None or not dataset.has_copies():
+        return None
+    ids = content_ids(dataset)
+    return None if (ids == UNREADABLE).any() else ImageList(ids, dataset.describe()["sha256"])
+
+
+def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
+    """Return the listed images of `whole`, in the order of the list; of equal ones each stands for the other.
+
+    Raises OtherImages, which says how many are not there.
+    """
+    places: defaultdict[int, list[int]] = defaultdict(list)
+    for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
+        places[content].append(place)  # the first of equal ones is taken from the end
+    found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
+    if missing := len(listed.ids) - len(found):
+        counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
+        raise OtherImages(f"{counts}, by their pixels and labels")
+    return whole.subset(found).known_as(listed.sha256)

@@ -13,7 +13,7 @@ import numpy as np
 from zoo.config import plain_kind
 from zoo.data.config import Memory
 from zoo.data.dataset import ImageDataset, ImageStore, Split, class_labels
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError
 
 TEST_PARTS = ("val", "valid", "validation", "test")
 """What a test part is called beside `train`, the first that is there: in folders, files and mappings."""
@@ -64,22 +64,21 @@ class MemoryImages:
         self.sets: dict[Split, ImageDataset] = {}
         digest = hashlib.sha256()
         for split, (images, paths, given, _) in columns.items():
-            labels, classes = np.full(len(images), -1), list[str]()
-            if given is not None and all(each.labels is not None for each in columns.values()):
+            prefix = f"{split}/" if len(parts) > 1 else "image "
+            names = [path or f"{prefix}{row}" for row, path in enumerate(paths)]
+            labels, classes = np.full(len(names), -1), list[str]()
+            if given is not None and trained.labels is not None:
                 labels, classes = class_labels(
                     given,
                     lambda row: f"{name}: label of image {row}",
                     of_training=trained.labels,
                     names=trained.class_names,
                 )
-            prefix = f"{split}/" if len(parts) > 1 else "image "
-            names = [path or f"{prefix}{row}" for row, path in enumerate(paths)]
             self.sets[split] = found = ImageDataset(ImageStore(images, names), labels, classes)
-            for row in range(0, len(found), -(-len(found) // _SAMPLED)):
-                digest.update(f"{names[row]} {labels[row]}\n".encode("utf-8", "surrogateescape"))
+            digest.update(repr((names, labels.tolist(), classes)).encode("utf-8", "surrogateescape"))
+            for row in range(0, len(names), -(-len(names) // _SAMPLED)):
                 if not isinstance(found.item(row), Path):
                     digest.update(np.asarray(found.image(row)).tobytes())
-            digest.update(repr((labels.tolist(), classes)).encode())
         self.source = Memory(name=name, sha256=digest.hexdigest())
 
 
@@ -89,9 +88,9 @@ Root = str | Path | MemoryImages | None
 
 def _columns(data: Any) -> Columns:
     """Return the columns of a data set or list."""
-    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of a data set that is a stream
-    if isinstance(data, Mapping | str | np.ndarray) or not indexed or len(data) == 0:
-        found = "no images" if indexed and len(data) == 0 else plain_kind(data)
+    is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
+    if isinstance(data, Mapping | str | np.ndarray) or not is_indexed or not len(data):
+        found = "no images" if is_indexed and not len(data) else plain_kind(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
     hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
     if hub is not None and isinstance(data, hub.Dataset):
@@ -100,27 +99,26 @@ def _columns(data: Any) -> Columns:
     pairs = {isinstance(row, list | tuple) and len(row) == 2 for row in (data if in_list else [data[0]])}
     if len(pairs) > 1:
         raise DataError("data: found images with and without a label, expected (image, label) for all")
-    if not in_list:
-        paths = [None] * len(data)
-        return (
-            Columns(_Column(data, 0), paths, *_labels_of(data)) if pairs == {True} else Columns(data, paths)
-        )
-    images = [row[0] for row in data] if pairs == {True} else list(data)
-    names = [str(image) if isinstance(image, str | Path) else None for image in images]
-    return Columns(images, names, [label for _, label in data] if pairs == {True} else None)
+    images = _Column(data, 0) if pairs == {True} else data
+    paths = list[str | None]([None] * len(data))
+    if in_list:
+        images = [images[row] for row in range(len(data))]
+        paths = [str(image) if isinstance(image, str | Path) else None for image in images]
+    return Columns(images, paths, *(_labels_of(data) if pairs == {True} else ()))
 
 
 def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:
-    """Return the labels of a torch data set of (image, label), and its class names where it has some."""
+    """Return the labels of (image, label), and the class names of a torch data set that has some."""
     whole = data
     while hasattr(whole, "dataset"):  # a torch Subset, maybe of another
         whole = whole.dataset
-    if getattr(whole, "target_transform", None) is not None:
-        return [data[row][1] for row in range(len(data))], None
-    names = getattr(whole, "classes", None)
-    # torchvision lists its labels, so that no image is decoded to learn one
-    labels = data.targets if hasattr(data, "targets") else [data[row][1] for row in range(len(data))]
-    return list(labels), [*map(str, names)] if isinstance(names, list | tuple) else None
+    is_plain = getattr(whole, "target_transform", None) is None
+    if is_plain and hasattr(data, "targets"):  # torchvision's: no image is decoded to learn its label
+        labels = list(data.targets)
+    else:
+        labels = [data[row][1] for row in range(len(data))]
+    names = getattr(whole, "classes", None) if is_plain else None
+    return labels, [*map(str, names)] if isinstance(names, list | tuple) else None
 
 
 def columns_of(data: Any, where: str, image: str = "img", label: str = "label") -> Columns:
@@ -142,8 +140,7 @@ def columns_of(data: Any, where: str, image: str = "img", label: str = "label") 
         if name in kinds:
             found[:] = [name]
         elif name != default or len(found) > 1 or not images:
-            hint = did_you_mean(name, kinds)
-            raise DataError(f'{where}: no {key} "{name}", expected {key}= one of {", ".join(kinds)}.{hint}')
+            raise DataError(f'{where}: no {key} "{name}", expected {key}= one of {", ".join(kinds)}')
     plain, image = data.with_format(None), images[0]
     encoded = plain.select_columns([image]).cast_column(image, Image(decode=False))
     paths = encoded.flatten().select_columns([f"{image}.path"])[:][f"{image}.path"]

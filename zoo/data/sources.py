@@ -13,20 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.data.config import (
-    DataConfig,
-    Digits,
-    Folder,
-    Holdout,
-    HubDataset,
-    ListFiles,
-    Memory,
-    Parquet,
-    Source,
-    TorchvisionSource,
-)
-from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split, class_labels
-from zoo.data.image_ids import find_listed
+from zoo.data import config as sections
+from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
+from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split, class_labels, find_listed
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.data.memory import Columns, MemoryImages, Root, columns_of
 from zoo.errors import DataError, did_you_mean, few
@@ -34,26 +23,21 @@ from zoo.files import exists, is_dir, is_file, names_in, read_text
 from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
-CIFAR = {
-    "cifar10": ("cifar-10-batches-py", "label"),
-    "cifar100": ("cifar-100-python", "fine_label"),
-}
-"""The folder of torchvision's archive, and the column of labels in the Hub's parquet files."""
+CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+"""The folder of torchvision's archive."""
 
 _MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
-_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision
 _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
+_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision
 
 
 def require_path(root: Path | None, given: str, what: str) -> Path:
-    """Return the file or folder `given` in the data folder, or raise DataError naming what lies beside it."""
+    """Return the file or folder `given` in the data folder; raise DataError where it is not there."""
     if root is None and not Path(given).is_absolute():
-        kind, _, _ = what.partition(":")
-        raise DataError(f"{kind}: no data folder given; give the one that holds the data with --data DIR")
+        raise DataError(f"{what}: no data folder given; give the one that holds the data with --data DIR")
     path = Path(root or "", given)
     if not exists(path):
-        beside = names_in(path.parent)
-        hint = did_you_mean(path.name, beside) or f" There are: {few(beside) or 'no files'}"
+        hint = did_you_mean(path.name, names_in(path.parent))
         raise DataError(f'{what} "{given}", looked for {path}.{hint}')
     return path
 
@@ -61,7 +45,7 @@ def require_path(root: Path | None, given: str, what: str) -> Path:
 # --- data sets with a published split -------------------------------------------------------------------
 
 
-def open_digits(source: Digits, split: Split, root: Path | None) -> ImageDataset:
+def open_digits(source: sections.Digits, split: Split, root: Path | None) -> ImageDataset:
     """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
     from sklearn.datasets import load_digits
 
@@ -74,21 +58,20 @@ def open_digits(source: Digits, split: Split, root: Path | None) -> ImageDataset
     return ImageDataset(store, digits.target[chosen], [str(c) for c in range(10)])
 
 
-def cifar_archive(kind: str, root: Path) -> Path:
-    """Return where the unpacked archive of CIFAR is or would be: the folder itself, or one in it."""
-    archive, _ = CIFAR[kind]
-    return root if root.name == archive else root / archive
-
-
 def _cifar_parquet(kind: str) -> Parquet:
-    """Return the source that reads CIFAR's parquet files of the Hub."""
-    return Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=CIFAR[kind][1])
+    label = "label" if kind == "cifar10" else "fine_label"
+    return Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
 
 
 def as_archive(source: Source) -> Source:
     """Return the source of CIFAR for a recipe that names its parquet files; others as they are."""
     kind = next((kind for kind in CIFAR if source == _cifar_parquet(kind)), None)
-    return source if kind is None else TorchvisionSource.model_validate({"kind": kind})
+    return source if kind is None else sections.TorchvisionSource.model_validate({"kind": kind})
+
+
+def cifar_archive(kind: str, root: Path) -> Path:
+    """Return where the unpacked archive of CIFAR is or would be: the folder itself, or one in it."""
+    return root if root.name == CIFAR[kind] else root / CIFAR[kind]
 
 
 def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
@@ -97,7 +80,7 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
     return next(filter(None, (split_files(place, f"{split}-*.parquet") for place in places)), [])
 
 
-def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> ImageDataset:
+def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | None) -> ImageDataset:
     """Return CIFAR-10 or CIFAR-100 out of torchvision's archive, or of the Hub's parquet files.
 
     The archive comes first, also if it is damaged, so that no run moves from one to the other unnoticed: rows
@@ -116,13 +99,14 @@ def open_cifar(source: TorchvisionSource, split: Split, root: Path | None) -> Im
     try:  # the archive holds pickles: torchvision compares each one's checksum first
         data = cls(str(archive.parent), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
+        expected = "it or its parquet files in --data DIR, or data.source.download: true"
+        cause = " ".join(str(error).split())
         raise DataError(
-            f'{source.kind}: "{archive}" is not there or not whole: {" ".join(str(error).split())} Expected '
-            "it, or train-*.parquet and test-*.parquet, in --data DIR, or data.source.download: true"
+            f'{source.kind}: "{archive}" is not there or not whole: {cause} Expected {expected}'
         ) from None
     names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
     store = ImageStore(np.asarray(data.data), names, has_copies=True)
-    return ImageDataset(store, data.targets, data.classes, settings={"files": archive.name})
+    return ImageDataset(store, data.targets, data.classes, {"files": archive.name})
 
 
 # --- image files ----------------------------------------------------------------------------------------
@@ -158,32 +142,36 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> ImageDataset
 
     Classes are the sorted names of the training split's folders; a test split has no others.
     """
-    path = require_path(root, source.train if split == "train" else source.test, f"folder: no {split} folder")
-    train, here = Path(root or "", source.train), folders_in(path)
-    classes = folders_in(train) if is_dir(train) else here
-    labels, names = class_labels(here, lambda row: f"folder: {path / here[row]}", of_training=classes)
-    if not classes:
-        paths = image_files(path)
-        return ImageDataset(ImageStore(paths, paths, folder=path), np.full(len(paths), -1), [])
-    inside = [image_files(path / name) for name in here]
-    paths = [f"{name}/{image}" for name, images in zip(here, inside, strict=True) for image in images]
-    return ImageDataset(ImageStore(paths, paths, folder=path), np.repeat(labels, [*map(len, inside)]), names)
+    path, train = (
+        require_path(root, getattr(source, split), f"folder: no {split} folder"),
+        Path(root or "", source.train),
+    )
+    here = folders_in(path)
+    known = folders_in(train) if is_dir(train) else here
+    numbers, classes = class_labels(here, lambda row: f"folder: {path / here[row]}", of_training=known)
+    if classes:
+        images = [
+            (f"{name}/{file}", c)
+            for name, c in zip(here, numbers, strict=True)
+            for file in image_files(path / name)
+        ]
+    else:
+        images = [(file, -1) for file in image_files(path)]
+    paths = [file for file, _ in images]
+    return ImageDataset(ImageStore(paths, paths, folder=path), [label for _, label in images], classes)
 
 
 def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageDataset:
-    """Return the images of a list file: lines "path label", or columns "path,label" if its name ends in .csv.
-
-    Raises:
-        DataError: for labels that are no classes, a first image that is not there.
-    """
-    folder = require_path(root, source.images, "list: no folder of images")
-    file = require_path(root, source.train if split == "train" else source.test, f"list: no {split} list")
-    (paths, labels), train = _read_list(file), Path(root or "", source.train)
-    if not is_file(folder / paths[0]):  # a wrong folder would make every image an unreadable one
-        raise DataError(f'list: {file.name} names "{paths[0]}", but there is no {folder / paths[0]}')
+    """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv."""
+    file, train = (
+        require_path(root, getattr(source, split), f"list: no {split} list"),
+        Path(root or "", source.train),
+    )
+    paths, labels = _read_list(file)
     trained = _read_list(train)[1] if split == "test" and is_file(train) else labels
-    classes, names = class_labels(labels, lambda row: f'list: {file}: "{paths[row]}"', of_training=trained)
-    return ImageDataset(ImageStore(paths, paths, folder=folder), classes, names)
+    numbers, classes = class_labels(labels, lambda row: f'list: {file}: "{paths[row]}"', of_training=trained)
+    folder = require_path(root, source.images, "list: no folder of images")
+    return ImageDataset(ImageStore(paths, paths, folder=folder), numbers, classes)
 
 
 def _read_list(file: Path) -> tuple[list[str], list[Any]]:
@@ -196,9 +184,9 @@ def _read_list(file: Path) -> tuple[list[str], list[Any]]:
         rows = [row for row in csv.reader(lines) if row != ["path", "label"]]
     else:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
-    odd = next((row for row in rows if len(row) != 2), None)
-    if odd or not rows:
-        raise DataError(f'list: {file}: found "{" ".join(odd or [])[:80]}", expected a path and a label')
+    if not rows or any(len(row) != 2 for row in rows):
+        odd = next((" ".join(row)[:80] for row in rows if len(row) != 2), "nothing")
+        raise DataError(f'list: {file}: found "{odd}", expected a path and a label in each line')
     labels: list[Any] = [label for _, label in rows]
     if _NUMBER.fullmatch(labels[0]):
         labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
@@ -220,31 +208,29 @@ def split_files(folder: Path, name: str) -> list[Path]:
     return [folder / file for file in sorted(found)]
 
 
-def _load(files: list[Path], source: Parquet) -> Columns:
+def _load(files: list[Path], source: sections.Tables) -> Columns:
     try:
         from datasets import load_dataset
-    except ImportError:
-        raise DataError("parquet: needs the package datasets: pip install datasets") from None
-    try:
+
         data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
     except Exception as error:  # of arrow and of datasets, for damage and for files of other columns
         cause = " ".join(str(error.__cause__ or error).split())
-        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read: {cause}") from None
+        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read by datasets: {cause}") from None
     return columns_of(data, f"parquet: {files[0]}", source.image, source.label)
 
 
-def open_parquet(source: Parquet, split: Split, root: Path | None) -> ImageDataset:
+def open_parquet(source: sections.Tables, split: Split, root: Path | None) -> ImageDataset:
     """Return the images that a split's parquet files hold; rows in the order of the files' names."""
-    import pyarrow.parquet as pq
-
     folder = require_path(root, ".", "parquet: no folder")
-    wanted = source.train if split == "train" else source.test
-    files, trained = split_files(folder, wanted), split_files(folder, source.train)
+    files, trained = (split_files(folder, name) for name in (getattr(source, split), source.train))
     if not files:
-        beside = few([name for name in names_in(folder) if name.endswith(".parquet")]) or "none"
-        raise DataError(f'parquet: no "{wanted}" in {folder}, found {beside}; others: data.source.{split}')
+        raise DataError(
+            f'parquet: no "{getattr(source, split)}" in {folder}, found {few(names_in(folder)) or "nothing"}'
+        )
     images, paths, labels, names = _load(files, source)
-    places = [f"{file.name}#{row}" for file in files for row in range(pq.read_metadata(file).num_rows)]
+    from pyarrow.parquet import read_metadata
+
+    places = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
     known_as = [path or place for path, place in zip(paths, places, strict=True)]
     store = ImageStore(images, known_as, tables=Encoded(files, source.image), has_copies=True)
     if labels is None:
@@ -256,7 +242,7 @@ def open_parquet(source: Parquet, split: Split, root: Path | None) -> ImageDatas
     return ImageDataset(store, numbers, classes)
 
 
-def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDataset:
+def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> ImageDataset:
     """Return a split of a data set on the Hub, whose parquet files are fetched into its cache and read there.
 
     Where the Hub does not answer, what the cache has of the commit, or of the branch's last known one, is
@@ -266,10 +252,9 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
 
     from zoo.hub.client import hub_errors
 
-    names = {source.train, source.train if split == "train" else source.test}  # training names the classes
+    names = {source.train, getattr(source, split)}  # training names the classes
     needed = [str(PurePosixPath(source.config, each)) for name in names for each in _patterns(name)]
-    where = f'Hub data set "{source.repo}"' + (f' at revision "{source.revision}"' if source.revision else "")
-    with hub_errors(where, DataError):
+    with hub_errors(f'Hub data set "{source.repo}", revision {source.revision or "main"}', DataError):
         fetched = snapshot_download(
             source.repo,
             repo_type="dataset",
@@ -277,10 +262,9 @@ def open_hub(source: HubDataset, split: Split, root: Path | None) -> ImageDatase
             allow_patterns=needed,
             library_name="zoo",
         )
-    section = Parquet(train=source.train, test=source.test, label=source.label)
-    opened = open_parquet(section, split, Path(fetched, source.config))
-    opened.settings.update(hub_id=source.repo, hub_commit=Path(fetched).name, hub_folder=source.config)
-    return opened
+    found = open_parquet(source, split, Path(fetched, source.config))
+    found.settings.update(hub_id=source.repo, hub_commit=Path(fetched).name)
+    return found
 
 
 # --- a split of the configured data ---------------------------------------------------------------------
@@ -304,11 +288,10 @@ def open_dataset(
     *,
     unlabelled: bool = False,
 ) -> ImageDataset:
-    """Open one split of the configured data.
+    """Open one split of the configured data; rows are in the order of the source.
 
-    Rows are in the order of the source. Long tail, few labels and partial labels apply to `train` only, in
-    this order. Class names may hold some that no training image has; objectives that learn classes refuse
-    such data.
+    Long tail, few labels and partial labels apply to `train` only, in this order. Class names may hold some
+    that no training image has; objectives that learn classes refuse such data.
 
     Args:
         config: what to read.
@@ -322,18 +305,16 @@ def open_dataset(
     """
     source = config.source if listed is None else as_archive(config.source)
     found = _read(source, split if config.holdout is None else "train", root)
-    whole = found.subset(_rows_of(config.holdout, found.labels, split))
-    names, tail, part, partial = found.class_names, config.long_tail, config.subset, config.partial_labels
+    dataset = found.subset(_rows_of(config.holdout, found.labels, split))
+    tail, part, partial = config.long_tail, config.subset, config.partial_labels
     if split == "test":
         tail = part = partial = None
-    if len(whole) == 0:
+    if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    if not names and (not unlabelled or tail or part or partial):
-        raise DataError(
-            f"{source.kind}: the {len(whole):,} images of the {split} split have no labels, which are needed "
-            "here: CLASS/IMAGE, in Python (image, label) for each; moco needs none: --set 'evaluation=[]'"
-        )
-    whole.settings = {
+    if not found.class_names and (not unlabelled or tail or part or partial):
+        hint = "(image, label) in Python, CLASS/IMAGE in folders; moco needs none: --set 'evaluation=[]'"
+        raise DataError(f"{source.kind}: the images of the {split} split have no labels, expected {hint}")
+    dataset.settings = {
         "name": data_name(source, root),
         "source": source.kind,
         "split": split,
@@ -345,18 +326,18 @@ def open_dataset(
         **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
     if listed is not None:
-        return find_listed(whole, listed)
-    dataset = whole
+        return find_listed(dataset, listed)
     if tail is not None:
-        dataset = dataset.subset(select_long_tail(tail, dataset.labels, len(names), names))
+        dataset = dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
     if part is not None:
-        dataset = dataset.subset(select_subset(part, dataset.labels, len(names), names))
+        dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
     if partial is None:
         return dataset
     origin = partial.model_dump()
     if partial.kind == "grouped":
         origin["groups"] = len(partial.groups)  # the names are the recipe's; cards and metrics need no list
-    return dataset.with_candidates(draw_candidates(partial, dataset.labels, names), origin=origin)
+    candidates = draw_candidates(partial, dataset.labels, dataset.class_names)
+    return dataset.with_candidates(candidates, origin=origin)
 
 
 def _read(source: Source, split: Split, root: Root) -> ImageDataset:
@@ -369,33 +350,29 @@ def _read(source: Source, split: Split, root: Root) -> ImageDataset:
         raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
     names = [data_name(source, root), *found.class_names]
     if (place := invalid_class_name(names)) is not None:
-        what = "class" if place else "folder"
-        raise DataError(f"{source.kind}: found a {what} called {names[place][:80]!r}, expected {CLASS_NAMES}")
+        raise DataError(f"{source.kind}: found the name {names[place][:80]!r}, expected {CLASS_NAMES}")
     return found
 
 
 def _rows_of(holdout: Holdout | None, labels: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
     """Return the rows of a split, in order: all, or those in or out of what is held out, class by class."""
-    fraction = holdout.fraction if holdout else split == "test"
-    if not 0 < fraction < 1 or (labels < 0).any():  # without labels there is no share of each class
-        return np.arange(len(labels) if (split == "test") == (fraction == 1) else 0)
+    is_test, fraction = split == "test", holdout.fraction if holdout else split == "test"
+    if holdout is None or not 0 < fraction < 1 or (labels < 0).any():  # no labels: no share of each class
+        return np.arange(len(labels) if is_test == (fraction == 1) else 0)
     from torch import from_numpy
 
-    assert holdout is not None
-    parts = stratified_split(from_numpy(labels.copy()), fraction, holdout.seed)
-    return parts[split == "test"].numpy()
+    return stratified_split(from_numpy(labels.copy()), fraction, holdout.seed)[is_test].numpy()
 
 
 def data_name(source: Source, root: Root) -> str:
     """Return a name for the data that tells two folders, or two label columns of one, apart."""
-    if source.kind in ("digits", "cifar10", "cifar100"):
+    if source.kind in ("digits", *CIFAR):
         return source.kind
-    if isinstance(source, Memory) or isinstance(root, MemoryImages):
-        return str(getattr(source, "name", "images"))
-    words = [Path(root).resolve().name if root is not None else source.kind]
-    if source.kind == "hub":
-        words = [source.repo, source.config or ""]
-    return " ".join(filter(None, (*words, getattr(source, "label", None))))
+    if isinstance(source, Memory):
+        return source.name
+    place = Path(root).resolve().name if isinstance(root, str | Path) else source.kind
+    place = source.repo if source.kind == "hub" else place
+    return " ".join(filter(None, (place, getattr(source, "label", None))))
 
 
 def has_training_split(config: DataConfig, root: Root) -> bool:
