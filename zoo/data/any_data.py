@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from zoo.config import plain_kind
 from zoo.data import sources
 from zoo.data.config import (
@@ -18,7 +16,7 @@ from zoo.data.config import (
     TorchvisionSource,
     parse_data_spec,
 )
-from zoo.data.dataset import ImageDataset, ImageStore, Split, class_labels
+from zoo.data.dataset import ImageDataset, ImageStore, Rows, Split, labelled
 from zoo.data.memory import TEST_PARTS, MemoryImages, Root
 from zoo.errors import DataError, ZooError
 from zoo.files import exists, is_dir, is_file
@@ -50,7 +48,7 @@ class Given(NamedTuple):
 
 
 def as_data(data: Data) -> Given:
-    """Return the configuration and the place of what a caller gives; raise DataError for what is no `Data`."""
+    """Return the configuration and the place of data; raise DataError for what is none."""
     if not isinstance(data, str | Path):
         images = data if isinstance(data, MemoryImages) else MemoryImages(data)
         return Given(_config(images.source, has_test="test" in images.sets), images)
@@ -176,11 +174,10 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
         raise ZooError(f"split: found {split!r}, expected train or test")
     root = Path(data) if split is None and isinstance(data, str | Path) and is_dir(data) else None
     if root is not None and not _detect_parquet(root) and (names := sorted(sources.image_files(root))):
-        labels, classes = np.full(len(names), -1), list[str]()
-        if all(name.count("/") == 1 for name in names):
-            labels, classes = class_labels([name.partition("/")[0] for name in names], names.__getitem__)
+        has_classes = all(name.count("/") == 1 for name in names)
+        labels = [name.partition("/")[0] for name in names] if has_classes else None
         settings = {"name": root.resolve().name, "source": "images"}
-        return ImageDataset(ImageStore(names, names, folder=root), labels, classes, settings), None
+        return labelled(Rows(ImageStore(names, names, folder=root), labels, None, settings)), None
     config, place, _ = as_data(data)
     opened = split or (None if config.holdout is not None else "test")
     config = config if split else whole(config)

@@ -1,13 +1,12 @@
-"""A labelled image data set as every later stage sees it; its labels, checked; its images, told by content."""
+"""Labelled images as every later stage sees them: numbered classes, and images told by their content."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
@@ -17,12 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from zoo.data.decode import progress, read_image, read_size
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError, did_you_mean, few
 from zoo.images import ImageList
 
 Split = Literal["train", "test"]
-UNREADABLE = -1
-MAX_IMAGES = 4_000_000  # to decode and hash so many takes minutes, at the end of a training of days
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 
 
@@ -38,39 +35,48 @@ class ImageStore:
     """Images by row, as a source holds them."""
 
     items: Any  # each a path, `{bytes, path}` as Hugging Face has it, or anything that `read_image` takes
-    names: Sequence[str] | None = None  # the same on every machine: they are hashed; None: "image 0", ...
+    names: Sequence[str] = ()  # the same on every machine: they are hashed; by default "image 0", ...
     folder: Path | None = None  # that paths are relative to
     tables: Encoded | None = None  # the parquet files that hold all items, and the column that does
     has_copies: bool = False  # whether others have the same pixels under other names or in another order
 
 
+class Rows(NamedTuple):
+    """What a source holds: images, their labels as written there, names of classes, facts for records."""
+
+    store: ImageStore
+    labels: Sequence[Any] | None
+    class_names: Sequence[str] | None = None
+    settings: Mapping[str, Any] = {}
+
+
+@dataclass(eq=False)
 class ImageDataset:
     """Images with a label each; does not change after it is made.
 
     Attributes:
+        store: images by row.
         labels: class of each image `[N]`, int64, read-only; -1 where there are no classes.
         class_names: name of each class, C of them.
-        candidates: for partial labels, which classes are possible for each image `[N, C]`, bool, read-only;
-            else None.
+        rows: of `store`, for each image `[N]`; by default all, in order.
         settings: what it was made from, plain values for `describe`.
+        candidates: for partial labels, which classes are possible for each image `[N, C]`, bool, read-only.
+        known_as: the hash by which another copy of the same images and labels is recorded.
     """
 
-    def __init__(
-        self,
-        store: ImageStore,
-        labels: ArrayLike,
-        class_names: Sequence[str],
-        settings: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Take the images of `store` and their labels `[N]`."""
-        self.labels: NDArray[np.int64] = np.array(labels, dtype=np.int64)
-        self.labels.setflags(write=False)
-        self.class_names = tuple(class_names)
-        self.settings = dict(settings or {})
-        self.candidates: NDArray[np.bool_] | None = None
-        self._store = store
-        self._rows = np.arange(len(self.labels))
-        self._known_as: str | None = None
+    store: ImageStore
+    labels: NDArray[np.int64]
+    class_names: Sequence[str]
+    rows: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    candidates: NDArray[np.bool_] | None = None
+    known_as: str | None = None
+
+    def __post_init__(self) -> None:
+        self.labels, self.class_names = np.array(self.labels, dtype=np.int64), tuple(self.class_names)
+        self.rows = np.arange(len(self.labels)) if self.rows is None else self.rows
+        for array in (self.labels, *([] if self.candidates is None else [self.candidates])):
+            array.setflags(write=False)
 
     def __len__(self) -> int:
         """Return the number of images N."""
@@ -88,10 +94,10 @@ class ImageDataset:
 
     def item(self, index: int) -> Any:
         """Return image `index` as it is held: a `Path`, encoded bytes, or decoded in some form."""
-        item = self._store.items[int(self._rows[index])]
+        item = self.store.items[int(self.rows[index])]
         if isinstance(item, dict) and "bytes" in item:  # no path in a table is followed
-            item = item["path"] if item["bytes"] is None and not self._store.tables else item["bytes"]
-        return Path(self._store.folder or "", item) if isinstance(item, str | Path) else item
+            item = item["path"] if item["bytes"] is None and not self.store.tables else item["bytes"]
+        return Path(self.store.folder or "", item) if isinstance(item, str | Path) else item
 
     def image(self, index: int) -> Image.Image:
         """Return image `index` as RGB; raise DataError naming it where it cannot be read."""
@@ -103,43 +109,27 @@ class ImageDataset:
 
     def name_of(self, index: int) -> str:
         """Return the name of image `index`: its path in the data set, or its place in a file."""
-        row = int(self._rows[index])
-        return f"image {row}" if self._store.names is None else self._store.names[row]
+        row = int(self.rows[index])
+        return self.store.names[row] if self.store.names else f"image {row}"
 
     def encoded(self) -> Encoded | None:
         """Return the files that the images are decoded from; None: they need no decoding."""
-        if self._store.tables is not None:
-            rows = hashlib.sha256(self._rows.astype("<i8").tobytes()).hexdigest()
-            return Encoded(self._store.tables.files, f"{self._store.tables.selection} {rows}")
-        if not isinstance(self._store.items, list):
+        if self.store.tables is not None:
+            rows = hashlib.sha256(self.rows.astype("<i8").tobytes()).hexdigest()
+            return Encoded(self.store.tables.files, f"{self.store.tables.selection} {rows}")
+        if not isinstance(self.store.items, list):
             return None
         files = [self.item(index) for index in range(len(self))]
         return Encoded(files) if files and all(isinstance(file, Path) for file in files) else None
 
-    def has_copies(self) -> bool:
-        """Return whether other copies have the same pixels: of encoded images only PNG has."""
-        if not self._store.has_copies:
-            return False
-        items = (self.item(row) for row in range(len(self)))
-        return all(item.startswith(b"\x89PNG") for item in items if isinstance(item, bytes))
-
     def _copy(self, **changes: Any) -> ImageDataset:
-        other = copy(self)
-        vars(other).update({"settings": dict(self.settings), "_known_as": None, **changes})
-        for array in (other.labels, other.candidates):
-            if array is not None:
-                array.setflags(write=False)
-        return other
-
-    def known_as(self, sha256: str) -> ImageDataset:
-        """Return the data set under the hash by which a copy with the same images and labels is recorded."""
-        return self._copy(_known_as=sha256)
+        return replace(self, **{"known_as": None, **changes})
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
         chosen = np.array(indices, dtype=np.int64)
         candidates = None if self.candidates is None else self.candidates[chosen]
-        return self._copy(labels=self.labels[chosen], _rows=self._rows[chosen], candidates=candidates)
+        return self._copy(labels=self.labels[chosen], rows=self.rows[chosen], candidates=candidates)
 
     def with_candidates(
         self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
@@ -189,44 +179,35 @@ class ImageDataset:
         if self.num_classes:
             counts = self.class_counts
             facts["class_counts"] = {"largest": int(counts.max()), "smallest": int(counts.min())}
-        return {**facts, "sha256": self._known_as or digest.hexdigest()}
+        return {**facts, "sha256": self.known_as or digest.hexdigest()}
 
 
-def class_labels(
-    labels: Sequence[Any],
-    where: Callable[[int], str],
-    *,
-    of_training: Sequence[Any] | None = None,
-    names: Sequence[str] | None = None,
-) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the class of each image `[N]`, int64, and the names of the C classes, in the Unicode form NFC.
+def labelled(rows: Rows, trained: Rows | None = None, where: str = "data") -> ImageDataset:
+    """Return the data set of rows, with labels numbered by the classes of the training split, `trained`.
 
-    The classes of text are the training split's words, sorted; of numbers `names`, by default "0", "1", ...
-    up to its largest.
+    Classes are those that the data name, else the training split's words, sorted, or "0", "1", ... up to its
+    largest number; names are in the Unicode form NFC. Rows have no classes where either split has none.
 
-    Args:
-        labels: N whole numbers from 0, or N texts.
-        where: names the row of a label, for the DataError about one that is no class.
-        of_training: the training split's, where `labels` are another split's.
-        names: of the classes that are numbered, where the data say.
+    Raises:
+        DataError: beginning with `where`, for numbers beside text, or a label that is no class.
     """
-    trained = labels if of_training is None else of_training
-    if all(isinstance(label, str) for each in (labels, trained) for label in each):
-        classes = list(dict.fromkeys(normalize("NFC", name) for name in sorted({*trained})))
+    labels, (_, known, names, _) = rows.labels, trained or rows
+    images = rows.store.names
+    if labels is None or known is None:
+        return ImageDataset(rows.store, np.full(len(images), -1), [], settings=rows.settings)
+    if all(isinstance(label, str) for label in (*labels, *known)):
+        classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*known})))
         places = {name: place for place, name in enumerate(classes)}
-        numbers = np.array([places.get(normalize("NFC", label), -1) for label in labels], dtype=np.int64)
-        expected = f"one of the training split's {len(classes)} classes"
+        numbers = [places.get(normalize("NFC", label), -1) for label in labels]
     else:
-        numbers = np.array([_number(label) for label in labels], dtype=np.int64)
-        count = len(names) if names else max(map(_number, trained), default=-1) + 1
+        count = len(names) if names else max(map(_number, known)) + 1
         classes = [normalize("NFC", str(name)) for name in names or range(count)]
-        numbers[numbers >= count] = -1
-        expected = f"0 to {count - 1}, or text for all images"
-    if (numbers < 0).any():
-        row = int(numbers.argmin())
-        hint = did_you_mean(labels[row], classes)
-        raise DataError(f"{where(row)}: found label {str(labels[row])[:80]!r}, expected {expected}.{hint}")
-    return numbers, classes
+        numbers = [number if (number := _number(label)) < count else -1 for label in labels]
+    if -1 in numbers:
+        image, label = images[numbers.index(-1)], str(labels[numbers.index(-1)])[:80]
+        expected = f"one of {few(classes)}.{did_you_mean(label, classes)}"
+        raise DataError(f'{where}: image "{image}": found label {label!r}, expected {expected}')
+    return ImageDataset(rows.store, np.array(numbers), classes, settings=rows.settings)
 
 
 def _number(label: Any) -> int:
@@ -243,9 +224,6 @@ def require_same_classes(train: Sequence[str], test: Sequence[str], where: str =
         raise DataError(f"{where}training and test split have other classes: found {odd[:80]!r} in one alone")
 
 
-# --- images told by their content: a list of what was drawn by row finds them in other copies --------------
-
-
 class OtherImages(DataError):
     """Not all images of a list are in the data set."""
 
@@ -255,7 +233,7 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
 
     It is the first 8 bytes, little-endian, of the SHA-256 of a line "WIDTH HEIGHT LABEL" and the RGB bytes.
     """
-    ids = np.full(len(dataset), UNREADABLE, dtype=np.int64)
+    ids = np.full(len(dataset), -1, dtype=np.int64)
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
             advance(1)
@@ -269,13 +247,16 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
 def list_images(dataset: ImageDataset) -> ImageList | None:
     """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
 
-    That is for digits, image files, loss in compression, unreadable images, more than `MAX_IMAGES`, and for
-    partial labels, which are drawn by row.
+    That is for digits, image files, encoded images that are no PNG (which all read alike), unreadable images,
+    and for partial labels, which are drawn by row.
     """
-    if not 0 < len(dataset) <= MAX_IMAGES or dataset.candidates is not None or not dataset.has_copies():
+    if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
+        return None
+    images = map(dataset.item, range(len(dataset)))
+    if any(isinstance(image, bytes) and not image.startswith(b"\x89PNG") for image in images):
         return None
     ids = content_ids(dataset)
-    return None if (ids == UNREADABLE).any() else ImageList(ids, dataset.describe()["sha256"])
+    return None if (ids == -1).any() else ImageList(ids, dataset.describe()["sha256"])
 
 
 def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
@@ -290,4 +271,4 @@ def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
     if missing := len(listed.ids) - len(found):
         counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
         raise OtherImages(f"{counts}, by their pixels and labels")
-    return whole.subset(found).known_as(listed.sha256)
+    return replace(whole.subset(found), known_as=listed.sha256)

@@ -6,13 +6,13 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from zoo.config import plain_kind
 from zoo.data.config import Memory
-from zoo.data.dataset import ImageDataset, ImageStore, Split, class_labels
+from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Rows, Split, labelled
 from zoo.errors import DataError
 
 TEST_PARTS = ("val", "valid", "validation", "test")
@@ -24,23 +24,11 @@ _EXPECTED = (
 _SAMPLED = 256  # images of a data set that tell it apart from others
 
 
-class Columns(NamedTuple):
-    """Images by row, the path or None of each, their labels, if any, and the names of numbered classes."""
-
-    images: Any
-    paths: Sequence[str | None]
-    labels: Sequence[Any] | None = None
-    class_names: Sequence[str] | None = None
-
-
 class _Column:
     """One column of rows: the images of (image, label), or of a Hugging Face data set."""
 
     def __init__(self, rows: Any, key: int | str) -> None:
         self._rows, self._key = rows, key
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def __getitem__(self, row: int) -> Any:
         return self._rows[row][self._key]
@@ -58,27 +46,18 @@ class MemoryImages:
             parts = {split: data[key] for split, key in keys.items() if key in data}
             if not parts:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
-        name = type(next(iter(parts.values()))).__name__.lower()
-        columns = {split: _columns(part) for split, part in parts.items()}
-        trained = next(iter(columns.values()))
+        prefixes = {split: f"{split}/" if len(parts) > 1 else "image " for split in parts}
+        rows = {split: _rows(part, prefixes[split]) for split, part in parts.items()}
+        first = next(iter(rows.values()))
         self.sets: dict[Split, ImageDataset] = {}
         digest = hashlib.sha256()
-        for split, (images, paths, given, _) in columns.items():
-            prefix = f"{split}/" if len(parts) > 1 else "image "
-            names = [path or f"{prefix}{row}" for row, path in enumerate(paths)]
-            labels, classes = np.full(len(names), -1), list[str]()
-            if given is not None and trained.labels is not None:
-                labels, classes = class_labels(
-                    given,
-                    lambda row: f"{name}: label of image {row}",
-                    of_training=trained.labels,
-                    names=trained.class_names,
-                )
-            self.sets[split] = found = ImageDataset(ImageStore(images, names), labels, classes)
-            digest.update(repr((names, labels.tolist(), classes)).encode("utf-8", "surrogateescape"))
-            for row in range(0, len(names), -(-len(names) // _SAMPLED)):
+        for split, each in rows.items():
+            self.sets[split] = found = labelled(each, first)
+            digest.update(found.describe()["sha256"].encode())
+            for row in range(0, len(found), -(-len(found) // _SAMPLED)):
                 if not isinstance(found.item(row), Path):
                     digest.update(np.asarray(found.image(row)).tobytes())
+        name = type(next(iter(parts.values()))).__name__.lower()
         self.source = Memory(name=name, sha256=digest.hexdigest())
 
 
@@ -86,25 +65,26 @@ Root = str | Path | MemoryImages | None
 """The place of images: a folder, or the program that holds them; None where the source needs neither."""
 
 
-def _columns(data: Any) -> Columns:
-    """Return the columns of a data set or list."""
+def _rows(data: Any, prefix: str) -> Rows:
+    """Return the rows of a data set or list; an image without a path is called by its number."""
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
     if isinstance(data, Mapping | str | np.ndarray) or not is_indexed or not len(data):
         found = "no images" if is_indexed and not len(data) else plain_kind(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
+    names = [f"{prefix}{row}" for row in range(len(data))]
     hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
     if hub is not None and isinstance(data, hub.Dataset):
-        return columns_of(data, "data")
+        return table_rows(data, names)
     in_list = isinstance(data, list | tuple)
     pairs = {isinstance(row, list | tuple) and len(row) == 2 for row in (data if in_list else [data[0]])}
     if len(pairs) > 1:
         raise DataError("data: found images with and without a label, expected (image, label) for all")
     images = _Column(data, 0) if pairs == {True} else data
-    paths = list[str | None]([None] * len(data))
     if in_list:
         images = [images[row] for row in range(len(data))]
-        paths = [str(image) if isinstance(image, str | Path) else None for image in images]
-    return Columns(images, paths, *(_labels_of(data) if pairs == {True} else ()))
+        given = zip(images, names, strict=True)
+        names = [str(image) if isinstance(image, str | Path) else name for image, name in given]
+    return Rows(ImageStore(images, names), *(_labels_of(data) if pairs == {True} else [None]))
 
 
 def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:
@@ -121,38 +101,39 @@ def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:
     return labels, [*map(str, names)] if isinstance(names, list | tuple) else None
 
 
-def columns_of(data: Any, where: str, image: str = "img", label: str = "label") -> Columns:
-    """Return the columns of a Hugging Face `Dataset`, with images as they are stored, `{bytes, path}`.
+def table_rows(
+    data: Any, names: Sequence[str], image: str = "img", label: str = "label", tables: Encoded | None = None
+) -> Rows:
+    """Return the rows of a Hugging Face `Dataset`, with images as they are stored, `{bytes, path}`.
 
-    They are `image` and `label`, else the only one of their type. Labels are in a column of class labels,
-    else of whole numbers or text; there may be none.
+    Images and labels are in the columns of these names, else in the only one of the type; there may be no
+    labels. `names` are those of images without a path.
 
     Raises:
         DataError: for no column of images, or several that could be meant.
     """
-    from datasets import Image
+    from datasets import ClassLabel, Image
 
-    kinds = {name: _kind(feature) for name, feature in data.features.items()}
-    images = [name for name, kind in kinds.items() if kind == "Image"]
-    labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
-    labels = labels or [name for name, kind in kinds.items() if kind.startswith(("int", "uint", "string"))]
-    for key, name, found, default in (("image", image, images, "img"), ("label", label, labels, "label")):
-        if name in kinds:
-            found[:] = [name]
-        elif name != default or len(found) > 1 or not images:
-            raise DataError(f'{where}: no {key} "{name}", expected {key}= one of {", ".join(kinds)}')
-    plain, image = data.with_format(None), images[0]
+    types = {name: str(getattr(feature, "dtype", "")) for name, feature in data.features.items()}
+    types |= {name: "struct" for name, feature in data.features.items() if isinstance(feature, dict)}
+
+    def find(name: str, default: str, kind: type, others: tuple[str, ...]) -> list[str]:
+        if name in types or name != default:
+            return [name]
+        found = [each for each, feature in data.features.items() if isinstance(feature, kind)]
+        return found or [each for each, dtype in types.items() if dtype.startswith(others)]
+
+    images = find(image, "img", Image, ("struct", "binary", "large_binary"))
+    labels = find(label, "label", ClassLabel, ("int", "uint", "string", "large_string"))
+    if len(images) != 1 or len(labels) > 1 or not {*images, *labels} <= types.keys():
+        expected = "one of images and one of labels, or image= and label= that say which"
+        raise DataError(f"data: found the columns {', '.join(types)}, expected {expected}")
+    image, plain = images[0], data.with_format(None)
     encoded = plain.select_columns([image]).cast_column(image, Image(decode=False))
     paths = encoded.flatten().select_columns([f"{image}.path"])[:][f"{image}.path"]
+    names = [path or name for path, name in zip(paths, names, strict=True)]
+    store = ImageStore(_Column(encoded, image), names, tables=tables, has_copies=tables is not None)
     if not labels:
-        return Columns(_Column(encoded, image), paths)
-    names = getattr(data.features[labels[0]], "names", None)
-    return Columns(_Column(encoded, image), paths, plain.select_columns(labels)[:][labels[0]], names)
-
-
-def _kind(feature: Any) -> str:
-    """Return "Image" for encoded images in any form, "ClassLabel", or a type such as "int64"."""
-    if isinstance(feature, dict):
-        return "Image" if "bytes" in feature else "struct"
-    kind = feature.dtype if type(feature).__name__ == "Value" else type(feature).__name__
-    return "Image" if kind in ("binary", "large_binary") else str(kind).removeprefix("large_")
+        return Rows(store, None)
+    class_names = getattr(data.features[labels[0]], "names", None)
+    return Rows(store, plain.select_columns(labels)[:][labels[0]], class_names)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
-from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Split, class_labels, find_listed
+from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Rows, Split, find_listed, labelled
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
-from zoo.data.memory import Columns, MemoryImages, Root, columns_of
+from zoo.data.memory import MemoryImages, Root, table_rows
 from zoo.errors import DataError, did_you_mean, few
-from zoo.files import exists, is_dir, is_file, names_in, read_text
+from zoo.files import exists, is_dir, names_in, read_text
 from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
 
 DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
@@ -33,19 +33,18 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".w
 
 def require_path(root: Path | None, given: str, what: str) -> Path:
     """Return the file or folder `given` in the data folder; raise DataError where it is not there."""
-    if root is None and not Path(given).is_absolute():
-        raise DataError(f"{what}: no data folder given; give the one that holds the data with --data DIR")
     path = Path(root or "", given)
+    if root is None and not path.is_absolute():
+        raise DataError(f"{what}: no data folder given; give the one that holds the data with --data DIR")
     if not exists(path):
-        hint = did_you_mean(path.name, names_in(path.parent))
-        raise DataError(f'{what} "{given}", looked for {path}.{hint}')
+        raise DataError(f'{what} "{path}".{did_you_mean(path.name, names_in(path.parent))}')
     return path
 
 
 # --- data sets with a published split -------------------------------------------------------------------
 
 
-def open_digits(source: sections.Digits, split: Split, root: Path | None) -> ImageDataset:
+def open_digits(source: sections.Digits, split: Split, root: Path | None) -> Rows:
     """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
     from sklearn.datasets import load_digits
 
@@ -55,7 +54,7 @@ def open_digits(source: sections.Digits, split: Split, root: Path | None) -> Ima
     chosen = np.concatenate([random.permutation(np.flatnonzero(digits.target == c))[part] for c in range(10)])
     pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
     store = ImageStore(pixels, [f"digits/{row}" for row in chosen])
-    return ImageDataset(store, digits.target[chosen], [str(c) for c in range(10)])
+    return Rows(store, digits.target[chosen].tolist(), [str(c) for c in range(10)])
 
 
 def _cifar_parquet(kind: str) -> Parquet:
@@ -80,7 +79,7 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
     return next(filter(None, (split_files(place, f"{split}-*.parquet") for place in places)), [])
 
 
-def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | None) -> ImageDataset:
+def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | None) -> Rows:
     """Return CIFAR-10 or CIFAR-100 out of torchvision's archive, or of the Hub's parquet files.
 
     The archive comes first, also if it is damaged, so that no run moves from one to the other unnoticed: rows
@@ -93,89 +92,67 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | No
     archive = cifar_archive(source.kind, root)
     if not is_dir(archive) and (shards := cifar_shards(root, split)):
         found = open_parquet(_cifar_parquet(source.kind), split, shards[0].parent)
-        found.settings["files"] = ", ".join(file.name for file in shards)
-        return found
+        return found._replace(settings={"files": ", ".join(file.name for file in shards)})
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
     try:  # the archive holds pickles: torchvision compares each one's checksum first
         data = cls(str(archive.parent), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
+        found_out = f'"{archive}" is not there or not whole: {" ".join(str(error).split())}'
         expected = "it or its parquet files in --data DIR, or data.source.download: true"
-        cause = " ".join(str(error).split())
-        raise DataError(
-            f'{source.kind}: "{archive}" is not there or not whole: {cause} Expected {expected}'
-        ) from None
+        raise DataError(f"{source.kind}: {found_out} Expected {expected}") from None
     names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
     store = ImageStore(np.asarray(data.data), names, has_copies=True)
-    return ImageDataset(store, data.targets, data.classes, {"files": archive.name})
+    return Rows(store, data.targets, data.classes, {"files": archive.name})
 
 
 # --- image files ----------------------------------------------------------------------------------------
 
 
-def _is_visible(name: str) -> bool:
-    """Return whether a file or folder is none of .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
-    return not name.startswith(".") and name != "__MACOSX"
+def _visible(folder: Path) -> list[str]:
+    """Return the sorted names in a folder, without .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
+    return [name for name in names_in(folder) if not name.startswith(".") and name != "__MACOSX"]
 
 
 def folders_in(folder: Path) -> list[str]:
     """Return the sorted names of the visible folders in a folder."""
-    return [name for name in names_in(folder) if _is_visible(name) and is_dir(folder / name)]
+    return [name for name in _visible(folder) if is_dir(folder / name)]
 
 
 def images_in(folder: Path) -> list[str]:
-    """Return the sorted names of the image files that lie directly in a folder."""
-    return [name for name in names_in(folder) if _is_visible(name) and name.lower().endswith(_IMAGES)]
+    """Return the sorted names of the visible image files that lie directly in a folder."""
+    return [name for name in _visible(folder) if name.lower().endswith(_IMAGES)]
 
 
 def image_files(folder: Path) -> list[str]:
-    """Return the paths of all images below a folder, relative to it, by folder and name."""
+    """Return the paths of all images below a folder, relative to it, by folder and name, as torchvision."""
     found = []
-    for place, _, _ in sorted(os.walk(folder, followlinks=True)):
-        inside = Path(place).relative_to(folder)
-        if all(map(_is_visible, inside.parts)):
-            found += [(inside / name).as_posix() for name in images_in(Path(place))]
-    return found
+    for place, inner, _ in os.walk(folder, followlinks=True):
+        inner[:] = folders_in(Path(place))
+        found.append((place, [Path(place, name).relative_to(folder) for name in images_in(Path(place))]))
+    return [path.as_posix() for _, paths in sorted(found) for path in paths]
 
 
-def open_folder(source: Folder, split: Split, root: Path | None) -> ImageDataset:
+def open_folder(source: Folder, split: Split, root: Path | None) -> Rows:
     """Return a tree `CLASS/IMAGE` in torchvision's order, or images alone, which have no classes.
 
     Classes are the sorted names of the training split's folders; a test split has no others.
     """
-    path, train = (
-        require_path(root, getattr(source, split), f"folder: no {split} folder"),
-        Path(root or "", source.train),
-    )
-    here = folders_in(path)
-    known = folders_in(train) if is_dir(train) else here
-    numbers, classes = class_labels(here, lambda row: f"folder: {path / here[row]}", of_training=known)
-    if classes:
-        images = [
-            (f"{name}/{file}", c)
-            for name, c in zip(here, numbers, strict=True)
-            for file in image_files(path / name)
-        ]
-    else:
-        images = [(file, -1) for file in image_files(path)]
-    paths = [file for file, _ in images]
-    return ImageDataset(ImageStore(paths, paths, folder=path), [label for _, label in images], classes)
+    path = require_path(root, getattr(source, split), f"folder: no {split} folder")
+    train = Path(root or "", source.train)
+    classes = folders_in(train if is_dir(train) else path)
+    if not classes:
+        paths = image_files(path)
+        return Rows(ImageStore(paths, paths, folder=path), None)
+    paths = [f"{name}/{file}" for name in folders_in(path) for file in image_files(path / name)]
+    return Rows(ImageStore(paths, paths, folder=path), [each.partition("/")[0] for each in paths], classes)
 
 
-def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageDataset:
-    """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv."""
-    file, train = (
-        require_path(root, getattr(source, split), f"list: no {split} list"),
-        Path(root or "", source.train),
-    )
-    paths, labels = _read_list(file)
-    trained = _read_list(train)[1] if split == "test" and is_file(train) else labels
-    numbers, classes = class_labels(labels, lambda row: f'list: {file}: "{paths[row]}"', of_training=trained)
-    folder = require_path(root, source.images, "list: no folder of images")
-    return ImageDataset(ImageStore(paths, paths, folder=folder), numbers, classes)
+def open_list(source: ListFiles, split: Split, root: Path | None) -> Rows:
+    """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv.
 
-
-def _read_list(file: Path) -> tuple[list[str], list[Any]]:
-    """Return paths and labels: whole numbers where the first label is one, else text."""
+    Labels are numbers where the first one is.
+    """
+    file = require_path(root, getattr(source, split), f"list: no {split} list")
     try:
         lines = [line.strip() for line in read_text(file, _MAX_LIST_BYTES).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -184,13 +161,13 @@ def _read_list(file: Path) -> tuple[list[str], list[Any]]:
         rows = [row for row in csv.reader(lines) if row != ["path", "label"]]
     else:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
-    if not rows or any(len(row) != 2 for row in rows):
-        odd = next((" ".join(row)[:80] for row in rows if len(row) != 2), "nothing")
-        raise DataError(f'list: {file}: found "{odd}", expected a path and a label in each line')
-    labels: list[Any] = [label for _, label in rows]
+    if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
+        raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
+    paths, labels = [path for path, _ in rows], [label for _, label in rows]
     if _NUMBER.fullmatch(labels[0]):
         labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
-    return [path for path, _ in rows], labels
+    folder = require_path(root, source.images, "list: no folder of images")
+    return Rows(ImageStore(paths, paths, folder=folder), labels)
 
 
 # --- parquet files, read by Hugging Face `datasets` -----------------------------------------------------
@@ -208,41 +185,25 @@ def split_files(folder: Path, name: str) -> list[Path]:
     return [folder / file for file in sorted(found)]
 
 
-def _load(files: list[Path], source: sections.Tables) -> Columns:
-    try:
-        from datasets import load_dataset
-
-        data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
-    except Exception as error:  # of arrow and of datasets, for damage and for files of other columns
-        cause = " ".join(str(error.__cause__ or error).split())
-        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read by datasets: {cause}") from None
-    return columns_of(data, f"parquet: {files[0]}", source.image, source.label)
-
-
-def open_parquet(source: sections.Tables, split: Split, root: Path | None) -> ImageDataset:
+def open_parquet(source: sections.Tables, split: Split, root: Path | None) -> Rows:
     """Return the images that a split's parquet files hold; rows in the order of the files' names."""
     folder = require_path(root, ".", "parquet: no folder")
-    files, trained = (split_files(folder, name) for name in (getattr(source, split), source.train))
-    if not files:
-        raise DataError(
-            f'parquet: no "{getattr(source, split)}" in {folder}, found {few(names_in(folder)) or "nothing"}'
-        )
-    images, paths, labels, names = _load(files, source)
-    from pyarrow.parquet import read_metadata
+    if not (files := split_files(folder, getattr(source, split))):
+        wanted, found = getattr(source, split), few(names_in(folder)) or "nothing"
+        raise DataError(f'parquet: no "{wanted}" in {folder}, found {found}; others: data.source.{split}')
+    try:
+        from datasets import load_dataset
+        from pyarrow.parquet import read_metadata
 
-    places = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
-    known_as = [path or place for path, place in zip(paths, places, strict=True)]
-    store = ImageStore(images, known_as, tables=Encoded(files, source.image), has_copies=True)
-    if labels is None:
-        return ImageDataset(store, np.full(len(places), -1), [])
-    of_training = _load(trained, source).labels if split == "test" and trained and names is None else None
-    numbers, classes = class_labels(
-        labels, lambda row: f"parquet: {folder}/{places[row]}", of_training=of_training, names=names
-    )
-    return ImageDataset(store, numbers, classes)
+        data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
+        names = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
+        return table_rows(data, names, source.image, source.label, Encoded(files, source.image))
+    except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
+        cause = " ".join(str(error.__cause__ or error).split())
+        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
 
 
-def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> ImageDataset:
+def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> Rows:
     """Return a split of a data set on the Hub, whose parquet files are fetched into its cache and read there.
 
     Where the Hub does not answer, what the cache has of the commit, or of the branch's last known one, is
@@ -252,24 +213,18 @@ def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> Im
 
     from zoo.hub.client import hub_errors
 
-    names = {source.train, getattr(source, split)}  # training names the classes
+    names = {source.train, getattr(source, split)}  # training may say what the classes are
     needed = [str(PurePosixPath(source.config, each)) for name in names for each in _patterns(name)]
-    with hub_errors(f'Hub data set "{source.repo}", revision {source.revision or "main"}', DataError):
-        fetched = snapshot_download(
-            source.repo,
-            repo_type="dataset",
-            revision=source.revision,
-            allow_patterns=needed,
-            library_name="zoo",
-        )
-    found = open_parquet(source, split, Path(fetched, source.config))
-    found.settings.update(hub_id=source.repo, hub_commit=Path(fetched).name)
-    return found
+    keys: Any = {"repo_type": "dataset", "revision": source.revision, "library_name": "zoo"}
+    with hub_errors(f'Hub data set "{source.repo}" at "{source.revision or "main"}"', DataError):
+        snapshot = Path(snapshot_download(source.repo, allow_patterns=needed, **keys))
+    found = open_parquet(source, split, snapshot / source.config)
+    return found._replace(settings={"hub_id": source.repo, "hub_commit": snapshot.name})
 
 
 # --- a split of the configured data ---------------------------------------------------------------------
 
-_READERS: dict[str, Callable[[Any, Split, Path | None], ImageDataset]] = {
+_READERS: dict[str, Callable[[Any, Split, Path | None], Rows]] = {
     "digits": open_digits,
     "cifar10": open_cifar,
     "cifar100": open_cifar,
@@ -304,7 +259,7 @@ def open_dataset(
         DataError: naming what is missing or malformed; `OtherImages` where not all listed ones are there.
     """
     source = config.source if listed is None else as_archive(config.source)
-    found = _read(source, split if config.holdout is None else "train", root)
+    found = _read(config, source, split if config.holdout is None else "train", root)
     dataset = found.subset(_rows_of(config.holdout, found.labels, split))
     tail, part, partial = config.long_tail, config.subset, config.partial_labels
     if split == "test":
@@ -340,10 +295,14 @@ def open_dataset(
     return dataset.with_candidates(candidates, origin=origin)
 
 
-def _read(source: Source, split: Split, root: Root) -> ImageDataset:
+def _read(config: DataConfig, source: Source, split: Split, root: Root) -> ImageDataset:
     """Return a split of a source, all of whose names a release can record."""
     if not isinstance(source, Memory):
-        found = _READERS[source.kind](source, split, Path(root) if isinstance(root, str | Path) else None)
+        folder, read = Path(root) if isinstance(root, str | Path) else None, _READERS[source.kind]
+        rows = trained = read(source, split, folder)
+        if split == "test" and rows.class_names is None and has_training_split(config, root):
+            trained = read(source, "train", folder)
+        found = labelled(rows, trained, source.kind)
     elif isinstance(root, MemoryImages) and split in root.sets:
         found = root.sets[split]
     else:
@@ -382,4 +341,6 @@ def has_training_split(config: DataConfig, root: Root) -> bool:
     if isinstance(root, MemoryImages):
         return "train" in root.sets
     source = config.source
+    if isinstance(source, Parquet):
+        return bool(split_files(Path(root or ""), source.train))
     return not isinstance(source, Folder | ListFiles) or exists(Path(root or "", source.train))
