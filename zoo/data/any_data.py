@@ -16,7 +16,7 @@ from zoo.data.config import (
     TorchvisionSource,
     parse_data_spec,
 )
-from zoo.data.dataset import ImageDataset, ImageStore, Rows, Split, labelled
+from zoo.data.dataset import ImageDataset, ImageStore, Split, labelled
 from zoo.data.memory import TEST_PARTS, MemoryImages, Root
 from zoo.errors import DataError, ZooError
 from zoo.files import exists, is_dir, is_file
@@ -73,51 +73,40 @@ def _config(source: Any, *, has_test: bool = False) -> DataConfig:
 
 
 def detect(root: Path) -> DataConfig | None:
-    """Return how a folder is read: CIFAR's archive, parquet, train/CLASS/IMAGE, CLASS/IMAGE, images."""
-    for kind in sources.CIFAR:
-        if is_dir(sources.cifar_archive(kind, root)):
-            return DataConfig(source=TorchvisionSource.model_validate({"kind": kind}))
+    """Return how a folder is read: parquet files, train/CLASS/IMAGE, CLASS/IMAGE, images alone, or None."""
     return _detect_parquet(root) or _detect_tree(root)
-
-
-def _detect_tree(root: Path) -> DataConfig | None:
-    direct = {name for name in sources.folders_in(root) if sources.images_in(root / name)}
-    parts = [name for name in ("train", *TEST_PARTS) if name in direct or _has_classes(root / name)]
-    if parts and direct <= {*parts}:  # else "train" is a class
-        test = next((name for name in parts if name != "train"), None)
-        return _config(Folder(test=test or "val"), has_test=test is not None)
-    return _config(Folder(train=".")) if direct or sources.images_in(root) else None
-
-
-def _has_classes(folder: Path) -> bool:
-    return any(sources.images_in(folder / name) for name in sources.folders_in(folder))
 
 
 def _detect_parquet(root: Path) -> DataConfig | None:
     parts = [name for name in ("train", *TEST_PARTS) if sources.split_files(root, name)] or ["*.parquet"]
-    if not sources.split_files(root, parts[0]):
-        return None
-    has_test = len(parts) > 1
-    return _config(Parquet(train=parts[0], test=parts[1] if has_test else "test"), has_test=has_test)
+    if parts[1:]:
+        return _config(Parquet(train=parts[0], test=parts[1]), has_test=True)
+    return _config(Parquet(train=parts[0])) if sources.split_files(root, parts[0]) else None
 
 
-def reads_folder(config: DataConfig) -> bool:
-    """Return whether the images can lie in a folder of the user's."""
-    return config.source.kind not in ("digits", "hub", "memory")
+def _detect_tree(root: Path) -> DataConfig | None:
+    inside = {name: sources.folders_in(root / name) for name in sources.folders_in(root)}
+    direct = {name for name in inside if sources.has_image(root / name)}
+    trees = {name for name in inside if any(sources.has_image(root / name / each) for each in inside[name])}
+    parts = [name for name in ("train", *TEST_PARTS) if name in direct | trees]
+    if parts and direct <= {*parts}:  # else "train" is a class
+        test = next((name for name in parts if name != "train"), None)
+        return _config(Folder(test=test or "val"), has_test=test is not None)
+    return _config(Folder(train=".")) if direct or sources.has_image(root) else None
 
 
 def folder_for(config: DataConfig, root: Root) -> Root:
     """Return the folder that several data share, or None for data that cannot lie in it."""
-    return root if reads_folder(config) or isinstance(root, MemoryImages) else None
+    is_elsewhere = config.source.kind in ("digits", "hub", "memory") and not isinstance(root, MemoryImages)
+    return None if is_elsewhere else root
 
 
 def _holds(root: Path, config: DataConfig) -> bool:
     """Return whether what a source reads lies in a folder."""
     source = sources.as_archive(config.source)
     if isinstance(source, TorchvisionSource):  # archives share a folder
-        return any(is_dir(sources.cifar_archive(kind, root)) for kind in sources.CIFAR) or bool(
-            sources.cifar_shards(root)
-        )
+        archives = [sources.cifar_archive(kind, root) for kind in sources.CIFAR]
+        return any(map(is_dir, archives)) or bool(sources.cifar_shards(root))
     if isinstance(source, Parquet):
         return bool(sources.split_files(root, source.train))
     if source == Folder(train="."):
@@ -135,10 +124,9 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
         return as_data(data)
     if data is None:
         return Given(own, None, is_own=True)
-    if isinstance(data, str | Path) and is_dir(data) and reads_folder(own):
-        folder = Path(data)
-        if _holds(folder, own) or detect(folder) is None:
-            return Given(own, folder, is_own=True)
+    folder = folder_for(own, Path(data)) if isinstance(data, str | Path) and is_dir(data) else None
+    if isinstance(folder, Path) and (_holds(folder, own) or detect(folder) is None):
+        return Given(own, folder, is_own=True)
     given = as_data(data)
     is_same = given.config.source == own.source and not (given.config.long_tail or given.config.subset)
     # also a spec of what some was held out of: all of it would have images that were trained on
@@ -153,9 +141,7 @@ def own_root(data: Data, *configs: DataConfig) -> Root:
     found = next((given for config in configs if (given := resolve(data, config)).is_own), None)
     if found is None:
         name = f'"{data}"' if isinstance(data, str | Path) else plain_kind(data)
-        raise DataError(
-            f"data: found other data, {name}, expected the recipe's own: {configs[0].source.kind}"
-        )
+        raise DataError(f"data: found {name}, expected the recipe's own: {configs[0].source.kind}")
     return found.root
 
 
@@ -177,7 +163,7 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
         has_classes = all(name.count("/") == 1 for name in names)
         labels = [name.partition("/")[0] for name in names] if has_classes else None
         settings = {"name": root.resolve().name, "source": "images"}
-        return labelled(Rows(ImageStore(names, names, folder=root), labels, None, settings)), None
+        return labelled(ImageStore(names, names, labels, None, settings, folder=root)), None
     config, place, _ = as_data(data)
     opened = split or (None if config.holdout is not None else "test")
     config = config if split else whole(config)

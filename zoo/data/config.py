@@ -13,7 +13,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Interpolation, Op, PositiveInt
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -195,22 +195,15 @@ class DataConfig(Config):
         return {key: value for key, value in values.items() if key != "holdout" or value is not None}
 
 
-def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, Any] | None) -> list[str]:
-    """Return in a few words what of a data set is trained on, e.g. `["long tail 50", "1 % of labels"]`."""
-    words = [f"long tail {long_tail['imbalance']:g}"] if long_tail else []
-    if subset and subset.get("per_class"):
-        words.append(f"{subset['per_class']} labels a class")
-    elif subset:
-        words.append(f"{100 * subset['fraction']:g} % of labels")
-    return words
-
-
 def data_words(facts: Mapping[str, Any]) -> str:
-    """Return a name for described data, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
-    return ", ".join([str(facts["name"]), *selection_words(facts.get("long_tail"), facts.get("subset"))])
-
-
-_KINDS = ("digits", "cifar10", "cifar100", "folder", "list", "parquet", "hub")
+    """Return a name for described data and what of them is used, e.g. `digits, long tail 50`."""
+    words, tail, subset = [str(facts["name"])], facts.get("long_tail"), facts.get("subset")
+    if tail:
+        words.append(f"long tail {tail['imbalance']:g}")
+    if subset:
+        few = subset.get("per_class")
+        words.append(f"{few} labels a class" if few else f"{100 * subset['fraction']:g} % of labels")
+    return ", ".join(words)
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
@@ -222,27 +215,21 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     Raises:
         ZooError: naming the kind, key or value that does not fit, and the nearest valid one.
     """
-    where = f'data "{text}"'
+    where = f'data: no folder or file "{text}", and as a spec'
     place, _, query = text.partition("?")
     kind, _, folder = place.partition(":")
-    if kind not in _KINDS:
-        hint = did_you_mean(kind, _KINDS)
-        raise DataError(f'{where}: no folder, and unknown kind "{kind}".{hint} Kinds: {", ".join(_KINDS)}')
-    source: dict[str, Any] = {"kind": kind}
-    if kind == "hub":
-        source["repo"], _, revision = folder.partition("@")
-        source["revision"], folder = revision or None, ""
-    given = dict(item.partition("=")[::2] for item in query.split("&") if item)
-    values: dict[str, dict[str, Any]] = {}
+    given: dict[str, Any] = dict(item.partition("=")[::2] for item in query.split("&") if item)
+    values: dict[str, Any] = {}
     for name, section in {"long_tail": LongTail, "subset": Subset}.items():
         own = {key: load_yaml(given[key], where) for key in section.model_fields if key in given}
         if own.keys() - {"seed"}:
             values[name] = own
+    if kind == "hub":
+        given["repo"], _, revision = folder.partition("@")
+        given["revision"], folder = revision or None, ""
     drawn = {key for own in values.values() for key in own}
-    values["source"] = source | {key: value for key, value in given.items() if key not in drawn}
-    if "download" in given:
-        values["source"]["download"] = load_yaml(given["download"], where)
-    return parse(DataConfig, values, where), Path(folder).expanduser() if folder else None
+    values["source"] = {"kind": kind} | {key: value for key, value in given.items() if key not in drawn}
+    return parse(DataConfig, values, where, DataError), Path(folder).expanduser() if folder else None
 
 
 class EvalView(Config):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from unicodedata import normalize
 
 import numpy as np
@@ -23,31 +23,20 @@ Split = Literal["train", "test"]
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 
 
-class Encoded(NamedTuple):
-    """Files that images are decoded from: one each, or tables of many, with the rows selected of them."""
-
-    files: Sequence[Path]
-    selection: str = ""
-
-
 @dataclass(frozen=True)
 class ImageStore:
-    """Images by row, as a source holds them."""
+    """Images by row, as a source holds them, and their labels, as it writes them."""
 
     items: Any  # each a path, `{bytes, path}` as Hugging Face has it, or anything that `read_image` takes
     names: Sequence[str] = ()  # the same on every machine: they are hashed; by default "image 0", ...
+    labels: Sequence[Any] | None = None
+    class_names: Sequence[str] | None = None  # in order, where the source knows them
+    settings: Mapping[str, Any] = field(default_factory=dict)  # facts that records keep
     folder: Path | None = None  # that paths are relative to
-    tables: Encoded | None = None  # the parquet files that hold all items, and the column that does
+    tables: tuple[Sequence[Path], str] | None = (
+        None  # the parquet files that hold all items, and their column
+    )
     has_copies: bool = False  # whether others have the same pixels under other names or in another order
-
-
-class Rows(NamedTuple):
-    """What a source holds: images, their labels as written there, names of classes, facts for records."""
-
-    store: ImageStore
-    labels: Sequence[Any] | None
-    class_names: Sequence[str] | None = None
-    settings: Mapping[str, Any] = {}
 
 
 @dataclass(eq=False)
@@ -112,15 +101,13 @@ class ImageDataset:
         row = int(self.rows[index])
         return self.store.names[row] if self.store.names else f"image {row}"
 
-    def encoded(self) -> Encoded | None:
-        """Return the files that the images are decoded from; None: they need no decoding."""
+    def encoded(self) -> tuple[Sequence[Path], str] | None:
+        """Return the files that images are decoded from, and what is selected of them; None: none are."""
         if self.store.tables is not None:
-            rows = hashlib.sha256(self.rows.astype("<i8").tobytes()).hexdigest()
-            return Encoded(self.store.tables.files, f"{self.store.tables.selection} {rows}")
-        if not isinstance(self.store.items, list):
-            return None
-        files = [self.item(index) for index in range(len(self))]
-        return Encoded(files) if files and all(isinstance(file, Path) for file in files) else None
+            files, column = self.store.tables
+            return files, f"{column} {hashlib.sha256(self.rows.astype('<i8').tobytes()).hexdigest()}"
+        files = [self.item(row) for row in range(len(self))] if isinstance(self.store.items, list) else []
+        return (files, "") if files and all(isinstance(file, Path) for file in files) else None
 
     def _copy(self, **changes: Any) -> ImageDataset:
         return replace(self, **{"known_as": None, **changes})
@@ -136,8 +123,7 @@ class ImageDataset:
     ) -> ImageDataset:
         """Return the data set with partial labels `[N, C]`, the classes possible for each image, or without.
 
-        `origin`, plain values, tells `describe` where they come from. Raises DataError for another shape, or
-        where a true label is missing.
+        `origin` tells `describe` where they come from. Raises DataError where a true label is missing.
         """
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         if candidates is None:
@@ -160,10 +146,6 @@ class ImageDataset:
         """Return the images without classes: every label is -1."""
         return self._copy(labels=np.full(len(self), -1), class_names=(), candidates=None)
 
-    def renamed(self, class_names: Sequence[str]) -> ImageDataset:
-        """Return the data set with other names for its classes, C in the same order."""
-        return self._copy(class_names=tuple(class_names))
-
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set: settings, counts, and a hash of its images."""
         digest = hashlib.sha256(str(self.settings.get("content", "")).encode())
@@ -182,19 +164,16 @@ class ImageDataset:
         return {**facts, "sha256": self.known_as or digest.hexdigest()}
 
 
-def labelled(rows: Rows, trained: Rows | None = None, where: str = "data") -> ImageDataset:
-    """Return the data set of rows, with labels numbered by the classes of the training split, `trained`.
+def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = "data") -> ImageDataset:
+    """Return the data set of a store, with labels numbered by the classes of the training split, `trained`.
 
     Classes are those that the data name, else the training split's words, sorted, or "0", "1", ... up to its
-    largest number; names are in the Unicode form NFC. Rows have no classes where either split has none.
-
-    Raises:
-        DataError: beginning with `where`, for numbers beside text, or a label that is no class.
+    largest number; names are in the Unicode form NFC. There are none where either split has no labels. Raises
+    DataError, beginning with `where`, for numbers beside text, or a label that is no class.
     """
-    labels, (_, known, names, _) = rows.labels, trained or rows
-    images = rows.store.names
+    labels, known, names = store.labels, (trained or store).labels, (trained or store).class_names
     if labels is None or known is None:
-        return ImageDataset(rows.store, np.full(len(images), -1), [], settings=rows.settings)
+        return ImageDataset(store, np.full(len(store.names), -1), [], settings=store.settings)
     if all(isinstance(label, str) for label in (*labels, *known)):
         classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*known})))
         places = {name: place for place, name in enumerate(classes)}
@@ -204,10 +183,10 @@ def labelled(rows: Rows, trained: Rows | None = None, where: str = "data") -> Im
         classes = [normalize("NFC", str(name)) for name in names or range(count)]
         numbers = [number if (number := _number(label)) < count else -1 for label in labels]
     if -1 in numbers:
-        image, label = images[numbers.index(-1)], str(labels[numbers.index(-1)])[:80]
+        image, label = store.names[numbers.index(-1)], str(labels[numbers.index(-1)])[:80]
         expected = f"one of {few(classes)}.{did_you_mean(label, classes)}"
         raise DataError(f'{where}: image "{image}": found label {label!r}, expected {expected}')
-    return ImageDataset(rows.store, np.array(numbers), classes, settings=rows.settings)
+    return ImageDataset(store, np.array(numbers), classes, settings=store.settings)
 
 
 def _number(label: Any) -> int:

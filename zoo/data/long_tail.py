@@ -28,9 +28,7 @@ def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: i
 
     As in LDAM's code, NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order
     and from one stream, and the first n_c stay. n_max is `max_per_class`, by default the size of the
-    smallest class.
-
-    Raises DataError naming the first class that has fewer images than its n_c, or that would keep none.
+    smallest class. Raises DataError naming the first class that would keep none, or more than it has.
     """
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
@@ -54,9 +52,8 @@ def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -
 
     NumPy's legacy RandomState(seed) permutes the positions of each class, in class order and from one stream,
     and the first ones stay: so with one seed 1 % of the labels are among the 10 %. A class keeps its
-    `fraction` rounded to the nearest image (a half to the even one), and one at least.
-
-    Raises DataError naming the first class with fewer than `per_class` images.
+    `fraction` rounded to the nearest image (a half to the even one), and one at least. Raises DataError
+    naming the first class with fewer than `per_class` images.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     kept = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.config import plain_kind
 from zoo.data.config import Memory
-from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Rows, Split, labelled
+from zoo.data.dataset import ImageDataset, ImageStore, Split, labelled
 from zoo.errors import DataError
 
 TEST_PARTS = ("val", "valid", "validation", "test")
@@ -65,7 +65,7 @@ Root = str | Path | MemoryImages | None
 """The place of images: a folder, or the program that holds them; None where the source needs neither."""
 
 
-def _rows(data: Any, prefix: str) -> Rows:
+def _rows(data: Any, prefix: str) -> ImageStore:
     """Return the rows of a data set or list; an image without a path is called by its number."""
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
     if isinstance(data, Mapping | str | np.ndarray) or not is_indexed or not len(data):
@@ -84,33 +84,25 @@ def _rows(data: Any, prefix: str) -> Rows:
         images = [images[row] for row in range(len(data))]
         given = zip(images, names, strict=True)
         names = [str(image) if isinstance(image, str | Path) else name for image, name in given]
-    return Rows(ImageStore(images, names), *(_labels_of(data) if pairs == {True} else [None]))
-
-
-def _labels_of(data: Any) -> tuple[list[Any], list[str] | None]:
-    """Return the labels of (image, label), and the class names of a torch data set that has some."""
+    if pairs == {False}:
+        return ImageStore(images, names)
     whole = data
     while hasattr(whole, "dataset"):  # a torch Subset, maybe of another
         whole = whole.dataset
     is_plain = getattr(whole, "target_transform", None) is None
-    if is_plain and hasattr(data, "targets"):  # torchvision's: no image is decoded to learn its label
-        labels = list(data.targets)
-    else:
-        labels = [data[row][1] for row in range(len(data))]
-    names = getattr(whole, "classes", None) if is_plain else None
-    return labels, [*map(str, names)] if isinstance(names, list | tuple) else None
+    listed = getattr(data, "targets", None) if is_plain else None  # known before an image is decoded
+    labels = [data[row][1] for row in range(len(data))] if listed is None else list(listed)
+    classes = getattr(whole, "classes", None) if is_plain else None
+    return ImageStore(images, names, labels, [*map(str, classes)] if classes else None)
 
 
 def table_rows(
-    data: Any, names: Sequence[str], image: str = "img", label: str = "label", tables: Encoded | None = None
-) -> Rows:
-    """Return the rows of a Hugging Face `Dataset`, with images as they are stored, `{bytes, path}`.
+    data: Any, names: Sequence[str], image: str = "img", label: str = "label", files: Sequence[Path] = ()
+) -> ImageStore:
+    """Return a Hugging Face `Dataset`, maybe of parquet files, with images as they are stored.
 
     Images and labels are in the columns of these names, else in the only one of the type; there may be no
-    labels. `names` are those of images without a path.
-
-    Raises:
-        DataError: for no column of images, or several that could be meant.
+    labels. `names` are those of images without a path. Raises DataError where several could be meant.
     """
     from datasets import ClassLabel, Image
 
@@ -131,9 +123,11 @@ def table_rows(
     image, plain = images[0], data.with_format(None)
     encoded = plain.select_columns([image]).cast_column(image, Image(decode=False))
     paths = encoded.flatten().select_columns([f"{image}.path"])[:][f"{image}.path"]
-    names = [path or name for path, name in zip(paths, names, strict=True)]
-    store = ImageStore(_Column(encoded, image), names, tables=tables, has_copies=tables is not None)
-    if not labels:
-        return Rows(store, None)
-    class_names = getattr(data.features[labels[0]], "names", None)
-    return Rows(store, plain.select_columns(labels)[:][labels[0]], class_names)
+    return ImageStore(
+        _Column(encoded, image),
+        [path or name for path, name in zip(paths, names, strict=True)],
+        plain.select_columns(labels)[:][labels[0]] if labels else None,
+        getattr(data.features[labels[0]], "names", None) if labels else None,
+        tables=(files, image) if files else None,
+        has_copies=bool(files),
+    )

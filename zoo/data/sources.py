@@ -6,6 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
-from zoo.data.dataset import Encoded, ImageDataset, ImageStore, Rows, Split, find_listed, labelled
+from zoo.data.dataset import ImageDataset, ImageStore, Split, find_listed, labelled
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.data.memory import MemoryImages, Root, table_rows
 from zoo.errors import DataError, did_you_mean, few
@@ -41,10 +42,7 @@ def require_path(root: Path | None, given: str, what: str) -> Path:
     return path
 
 
-# --- data sets with a published split -------------------------------------------------------------------
-
-
-def open_digits(source: sections.Digits, split: Split, root: Path | None) -> Rows:
+def open_digits(source: sections.Digits, split: Split, root: Path | None) -> ImageStore:
     """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
     from sklearn.datasets import load_digits
 
@@ -53,8 +51,8 @@ def open_digits(source: sections.Digits, split: Split, root: Path | None) -> Row
     part = slice(DIGITS_TRAIN_PER_CLASS) if split == "train" else slice(DIGITS_TRAIN_PER_CLASS, None)
     chosen = np.concatenate([random.permutation(np.flatnonzero(digits.target == c))[part] for c in range(10)])
     pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
-    store = ImageStore(pixels, [f"digits/{row}" for row in chosen])
-    return Rows(store, digits.target[chosen].tolist(), [str(c) for c in range(10)])
+    names, labels = [f"digits/{row}" for row in chosen], digits.target[chosen].tolist()
+    return ImageStore(pixels, names, labels, [str(c) for c in range(10)])
 
 
 def _cifar_parquet(kind: str) -> Parquet:
@@ -79,7 +77,7 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
     return next(filter(None, (split_files(place, f"{split}-*.parquet") for place in places)), [])
 
 
-def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | None) -> Rows:
+def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | None) -> ImageStore:
     """Return CIFAR-10 or CIFAR-100 out of torchvision's archive, or of the Hub's parquet files.
 
     The archive comes first, also if it is damaged, so that no run moves from one to the other unnoticed: rows
@@ -92,7 +90,7 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | No
     archive = cifar_archive(source.kind, root)
     if not is_dir(archive) and (shards := cifar_shards(root, split)):
         found = open_parquet(_cifar_parquet(source.kind), split, shards[0].parent)
-        return found._replace(settings={"files": ", ".join(file.name for file in shards)})
+        return replace(found, settings={"files": ", ".join(file.name for file in shards)})
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
     try:  # the archive holds pickles: torchvision compares each one's checksum first
         data = cls(str(archive.parent), train=split == "train", download=source.download)
@@ -101,38 +99,39 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | No
         expected = "it or its parquet files in --data DIR, or data.source.download: true"
         raise DataError(f"{source.kind}: {found_out} Expected {expected}") from None
     names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
-    store = ImageStore(np.asarray(data.data), names, has_copies=True)
-    return Rows(store, data.targets, data.classes, {"files": archive.name})
+    facts = {"files": archive.name}
+    return ImageStore(np.asarray(data.data), names, data.targets, data.classes, facts, has_copies=True)
 
 
-# --- image files ----------------------------------------------------------------------------------------
+def _is_visible(name: str) -> bool:
+    """Return whether a file or folder is none of .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
+    return not name.startswith(".") and name != "__MACOSX"
 
 
-def _visible(folder: Path) -> list[str]:
-    """Return the sorted names in a folder, without .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
-    return [name for name in names_in(folder) if not name.startswith(".") and name != "__MACOSX"]
+def _is_image(name: str) -> bool:
+    return _is_visible(name) and name.lower().endswith(_IMAGES)
 
 
 def folders_in(folder: Path) -> list[str]:
     """Return the sorted names of the visible folders in a folder."""
-    return [name for name in _visible(folder) if is_dir(folder / name)]
+    return [name for name in names_in(folder) if _is_visible(name) and is_dir(folder / name)]
 
 
-def images_in(folder: Path) -> list[str]:
-    """Return the sorted names of the visible image files that lie directly in a folder."""
-    return [name for name in _visible(folder) if name.lower().endswith(_IMAGES)]
+def has_image(folder: Path) -> bool:
+    """Return whether an image file lies directly in a folder."""
+    return any(map(_is_image, names_in(folder)))
 
 
 def image_files(folder: Path) -> list[str]:
     """Return the paths of all images below a folder, relative to it, by folder and name, as torchvision."""
-    found = []
-    for place, inner, _ in os.walk(folder, followlinks=True):
-        inner[:] = folders_in(Path(place))
-        found.append((place, [Path(place, name).relative_to(folder) for name in images_in(Path(place))]))
-    return [path.as_posix() for _, paths in sorted(found) for path in paths]
+    found = list[tuple[str, str]]()
+    for place, inner, names in os.walk(folder, followlinks=True):
+        inner[:] = filter(_is_visible, inner)
+        found += [(place, name) for name in names if _is_image(name)]
+    return [f"{place}/{name}"[len(f"{folder}/") :] for place, name in sorted(found)]
 
 
-def open_folder(source: Folder, split: Split, root: Path | None) -> Rows:
+def open_folder(source: Folder, split: Split, root: Path | None) -> ImageStore:
     """Return a tree `CLASS/IMAGE` in torchvision's order, or images alone, which have no classes.
 
     Classes are the sorted names of the training split's folders; a test split has no others.
@@ -142,12 +141,12 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> Rows:
     classes = folders_in(train if is_dir(train) else path)
     if not classes:
         paths = image_files(path)
-        return Rows(ImageStore(paths, paths, folder=path), None)
+        return ImageStore(paths, paths, folder=path)
     paths = [f"{name}/{file}" for name in folders_in(path) for file in image_files(path / name)]
-    return Rows(ImageStore(paths, paths, folder=path), [each.partition("/")[0] for each in paths], classes)
+    return ImageStore(paths, paths, [each.partition("/")[0] for each in paths], classes, folder=path)
 
 
-def open_list(source: ListFiles, split: Split, root: Path | None) -> Rows:
+def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageStore:
     """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv.
 
     Labels are numbers where the first one is.
@@ -167,10 +166,7 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> Rows:
     if _NUMBER.fullmatch(labels[0]):
         labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
     folder = require_path(root, source.images, "list: no folder of images")
-    return Rows(ImageStore(paths, paths, folder=folder), labels)
-
-
-# --- parquet files, read by Hugging Face `datasets` -----------------------------------------------------
+    return ImageStore(paths, paths, labels, folder=folder)
 
 
 def _patterns(name: str) -> list[str]:
@@ -185,7 +181,7 @@ def split_files(folder: Path, name: str) -> list[Path]:
     return [folder / file for file in sorted(found)]
 
 
-def open_parquet(source: sections.Tables, split: Split, root: Path | None) -> Rows:
+def open_parquet(source: sections.Tables, split: Split, root: Path | None) -> ImageStore:
     """Return the images that a split's parquet files hold; rows in the order of the files' names."""
     folder = require_path(root, ".", "parquet: no folder")
     if not (files := split_files(folder, getattr(source, split))):
@@ -197,13 +193,13 @@ def open_parquet(source: sections.Tables, split: Split, root: Path | None) -> Ro
 
         data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
         names = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
-        return table_rows(data, names, source.image, source.label, Encoded(files, source.image))
+        return table_rows(data, names, source.image, source.label, files)
     except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
         cause = " ".join(str(error.__cause__ or error).split())
         raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
 
 
-def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> Rows:
+def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> ImageStore:
     """Return a split of a data set on the Hub, whose parquet files are fetched into its cache and read there.
 
     Where the Hub does not answer, what the cache has of the commit, or of the branch's last known one, is
@@ -219,19 +215,14 @@ def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> Ro
     with hub_errors(f'Hub data set "{source.repo}" at "{source.revision or "main"}"', DataError):
         snapshot = Path(snapshot_download(source.repo, allow_patterns=needed, **keys))
     found = open_parquet(source, split, snapshot / source.config)
-    return found._replace(settings={"hub_id": source.repo, "hub_commit": snapshot.name})
+    return replace(found, settings={"hub_id": source.repo, "hub_commit": snapshot.name})
 
 
 # --- a split of the configured data ---------------------------------------------------------------------
 
-_READERS: dict[str, Callable[[Any, Split, Path | None], Rows]] = {
-    "digits": open_digits,
-    "cifar10": open_cifar,
-    "cifar100": open_cifar,
-    "folder": open_folder,
-    "list": open_list,
-    "parquet": open_parquet,
-    "hub": open_hub,
+_READERS: dict[str, Callable[[Any, Split, Path | None], ImageStore]] = {
+    **{"digits": open_digits, "folder": open_folder, "list": open_list},
+    **{"parquet": open_parquet, "hub": open_hub, "cifar10": open_cifar, "cifar100": open_cifar},
 }
 
 
@@ -246,14 +237,8 @@ def open_dataset(
     """Open one split of the configured data; rows are in the order of the source.
 
     Long tail, few labels and partial labels apply to `train` only, in this order. Class names may hold some
-    that no training image has; objectives that learn classes refuse such data.
-
-    Args:
-        config: what to read.
-        split: `train` or `test`.
-        root: folder of the data, or the images of a program; None for embedded data or absolute paths.
-        listed: the images that a release was trained on, searched by their content where others are drawn.
-        unlabelled: take images without classes too.
+    that no training image has. `root` is the folder of the data, or the images of a program. The images that
+    a release `listed` are searched by their content; others are drawn. `unlabelled` data may lack classes.
 
     Raises:
         DataError: naming what is missing or malformed; `OtherImages` where not all listed ones are there.
@@ -261,9 +246,8 @@ def open_dataset(
     source = config.source if listed is None else as_archive(config.source)
     found = _read(config, source, split if config.holdout is None else "train", root)
     dataset = found.subset(_rows_of(config.holdout, found.labels, split))
-    tail, part, partial = config.long_tail, config.subset, config.partial_labels
-    if split == "test":
-        tail = part = partial = None
+    selection = (config.long_tail, config.subset, config.partial_labels)
+    tail, part, partial = selection if split == "train" else (None, None, None)
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
     if not found.class_names and (not unlabelled or tail or part or partial):
@@ -299,10 +283,10 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
     """Return a split of a source, all of whose names a release can record."""
     if not isinstance(source, Memory):
         folder, read = Path(root) if isinstance(root, str | Path) else None, _READERS[source.kind]
-        rows = trained = read(source, split, folder)
-        if split == "test" and rows.class_names is None and has_training_split(config, root):
+        store = trained = read(source, split, folder)
+        if split == "test" and store.class_names is None and has_training_split(config, root):
             trained = read(source, "train", folder)
-        found = labelled(rows, trained, source.kind)
+        found = labelled(store, trained, source.kind)
     elif isinstance(root, MemoryImages) and split in root.sets:
         found = root.sets[split]
     else:

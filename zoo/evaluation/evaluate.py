@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     if release.is_plain and len(ours) == len(theirs) and not {*ours} & {*theirs}:
         told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
         warnings.warn(told, ZooWarning, stacklevel=3)
-        return dataset.renamed(theirs)
+        return replace(dataset, class_names=theirs)
     unknown = [name for name in ours if name not in {*theirs}]
     if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
         found = f"found {len(ours)} classes ({few(ours)})"

@@ -14,7 +14,7 @@ import pandas as pd
 
 from zoo import catalog, locks
 from zoo.config import Config, listed, load_yaml, parse
-from zoo.data.any_data import folder_for, own_root, reads_folder
+from zoo.data.any_data import folder_for, own_root
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.experiments.records import RunRecord
 from zoo.experiments.runs import Run, different, require_unused, train_all
@@ -227,7 +227,7 @@ def _conclude(
     names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
     watch = written.watch if written else {name: name for name in names if _USUAL.fullmatch(name)}
     if any("features/" in each for each in watch.values()):  # of which only a look at images tells
-        read = data if any(reads_folder(run.recipe.data) for run in trained) else None
+        read = data if any(folder_for(run.recipe.data, data) for run in trained) else None
         device = next(iter(trained)).recipe.training.device
         with locks.turn(out / ".report.lock"):
             subjects = list(diagnose(*folders, out=out / "report", data=read, device=device).subjects)
