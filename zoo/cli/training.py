@@ -13,7 +13,7 @@ from zoo.files import RUNS
 from zoo.launch import rank
 
 if TYPE_CHECKING:
-    from zoo.data.memory import Root
+    from zoo.data.dataset import Root
     from zoo.recipe import Recipe
     from zoo.release import Release
 

@@ -16,21 +16,18 @@ from zoo.data.config import (
     TorchvisionSource,
     parse_data_spec,
 )
-from zoo.data.dataset import ImageDataset, ImageStore, Split, labelled
-from zoo.data.memory import TEST_PARTS, MemoryImages, Root
+from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages, Root, Split, labelled
 from zoo.errors import DataError, ZooError
 from zoo.files import exists, is_dir, is_file
 
 Data = Any
 """Images, with labels or without, as every function takes them:
 
-- a folder, `CLASS/IMAGE`, `train/CLASS/IMAGE` with a folder of test images beside it (`val`, `valid`,
-  `validation` or `test`), images alone, or parquet files of Hugging Face's `Dataset`; or one such file;
-- a list, lines "path label" (.txt) or columns path,label (.csv), of images relative to its folder;
-- a spec, see `zoo.data.config.parse_data_spec`;
-- a Hugging Face `Dataset` or `DatasetDict`;
-- a torch `Dataset` of (image, label), or of images; a dict of such, by the names of their parts;
-- a list of PIL images, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]` or paths, or of pairs.
+- a folder, `CLASS/IMAGE`, `train/CLASS/IMAGE` with `val`, `valid`, `validation` or `test` beside it, images
+  alone, or parquet files; one .parquet file, or a list of images (.txt, .csv);
+- a spec, see `zoo.data.config.parse_data_spec`, or `hub:org/name`, see `zoo.data.sources.fetch_tables`;
+- a Hugging Face `Dataset`, a torch `Dataset` of images or (image, label), or a dict of such, by their parts;
+- a list of PIL images, paths, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]`, or pairs with a label.
 
 Of labelled images without a test part a fifth of each class is held out for testing.
 """
@@ -52,6 +49,10 @@ def as_data(data: Data) -> Given:
     if not isinstance(data, str | Path):
         images = data if isinstance(data, MemoryImages) else MemoryImages(data)
         return Given(_config(images.source, has_test="test" in images.sets), images)
+    if isinstance(data, str) and data.startswith("hub:"):
+        place, _, query = data.removeprefix("hub:").partition("?")
+        folder = sources.fetch_tables(place)
+        data = f"parquet:{folder}?{query}" if query else folder
     path = Path(data)
     if is_file(path) and path.suffix.lower() in TABLES:
         is_parquet = path.suffix.lower() == ".parquet"
@@ -97,7 +98,7 @@ def _detect_tree(root: Path) -> DataConfig | None:
 
 def folder_for(config: DataConfig, root: Root) -> Root:
     """Return the folder that several data share, or None for data that cannot lie in it."""
-    is_elsewhere = config.source.kind in ("digits", "hub", "memory") and not isinstance(root, MemoryImages)
+    is_elsewhere = config.source.kind in ("digits", "memory") and not isinstance(root, MemoryImages)
     return None if is_elsewhere else root
 
 

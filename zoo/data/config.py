@@ -52,13 +52,12 @@ class ListFiles(Config):
     """List of the training images; one whose name ends in .csv has the columns "path,label"."""
     test: str
     """List of the test images."""
-    images: str = "."
-    """Folder that the paths in the lists are relative to."""
 
 
-class Tables(Config):
-    """What is said of parquet files in the Hub's image schema, wherever they lie."""
+class Parquet(Config):
+    """Parquet files in the Hub's image schema."""
 
+    kind: Literal["parquet"] = "parquet"
     train: str = "train"
     """A file, a pattern, or a split's name, `train` for train.parquet, train-*.parquet, train/*.parquet."""
     test: str = "test"
@@ -67,24 +66,6 @@ class Tables(Config):
     """Column of {bytes, path} or of plain bytes."""
     label: str = "label"
     """Column of integers or words; where there is no "img" or "label", the only one of its type."""
-
-
-class Parquet(Tables):
-    """Parquet files in the data folder."""
-
-    kind: Literal["parquet"] = "parquet"
-
-
-class HubDataset(Tables):
-    """The parquet files of a data set on the Hub, fetched into its own cache."""
-
-    kind: Literal["hub"] = "hub"
-    repo: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
-    """The data set's repository, `org/name`."""
-    revision: str | None = None
-    """Branch, tag or commit; by default `main`. Without a network, what the cache has of it is read."""
-    config: str = "data"
-    """The folder of the files in the repository; "." for the top."""
 
 
 class Memory(Config):
@@ -98,7 +79,7 @@ class Memory(Config):
 
 
 Source = Annotated[
-    Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset | Memory,
+    Digits | TorchvisionSource | Folder | ListFiles | Parquet | Memory,
     Field(discriminator="kind"),
     named_by("kind"),
 ]
@@ -209,24 +190,19 @@ def data_words(facts: Mapping[str, Any]) -> str:
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     """Return the configuration and the data folder of a spec `KIND[:DIR][?key=value&...]`.
 
-    A data set on the Hub has its repository for the folder: `hub:org/name[@revision]`. Keys are those of the
-    source, `LongTail` and `Subset`; `seed` is that of each of the last two that is asked for.
-
-    Raises:
-        ZooError: naming the kind, key or value that does not fit, and the nearest valid one.
+    Keys are those of the source, `LongTail` and `Subset`; `seed` is that of both, where they are asked for.
+    Raises ZooError naming the kind, key or value that does not fit, and the nearest valid one.
     """
     where = f'data: no folder or file "{text}", and as a spec'
     place, _, query = text.partition("?")
     kind, _, folder = place.partition(":")
-    given: dict[str, Any] = dict(item.partition("=")[::2] for item in query.split("&") if item)
+    given = dict(item.partition("=")[::2] for item in query.split("&") if item)
     values: dict[str, Any] = {}
-    for name, section in {"long_tail": LongTail, "subset": Subset}.items():
+    sections: dict[str, type[Config]] = {"long_tail": LongTail, "subset": Subset}
+    for name, section in sections.items():
         own = {key: load_yaml(given[key], where) for key in section.model_fields if key in given}
         if own.keys() - {"seed"}:
             values[name] = own
-    if kind == "hub":
-        given["repo"], _, revision = folder.partition("@")
-        given["revision"], folder = revision or None, ""
     drawn = {key for own in values.values() for key in own}
     values["source"] = {"kind": kind} | {key: value for key, value in given.items() if key not in drawn}
     return parse(DataConfig, values, where, DataError), Path(folder).expanduser() if folder else None

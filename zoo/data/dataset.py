@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,11 +16,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from zoo.config import plain_kind
+from zoo.data.config import Memory
 from zoo.data.decode import progress, read_image, read_size
 from zoo.errors import DataError, did_you_mean, few
 from zoo.images import ImageList
 
 Split = Literal["train", "test"]
+TEST_PARTS = ("val", "valid", "validation", "test")
+"""What a test part is called beside `train`, the first that is there: in folders, files and mappings."""
+
+_EXPECTED = (
+    "a folder, a file, a spec, a data set of Hugging Face or torch, or a list of images or (image, label)"
+)
+_SAMPLED = 256  # images of a data set that tell it apart from others
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 
 
@@ -33,33 +43,21 @@ class ImageStore:
     class_names: Sequence[str] | None = None  # in order, where the source knows them
     settings: Mapping[str, Any] = field(default_factory=dict)  # facts that records keep
     folder: Path | None = None  # that paths are relative to
-    tables: tuple[Sequence[Path], str] | None = (
-        None  # the parquet files that hold all items, and their column
-    )
+    tables: tuple[Sequence[Path], str] | None = None  # parquet files that hold all items, and the column
     has_copies: bool = False  # whether others have the same pixels under other names or in another order
 
 
 @dataclass(eq=False)
 class ImageDataset:
-    """Images with a label each; does not change after it is made.
-
-    Attributes:
-        store: images by row.
-        labels: class of each image `[N]`, int64, read-only; -1 where there are no classes.
-        class_names: name of each class, C of them.
-        rows: of `store`, for each image `[N]`; by default all, in order.
-        settings: what it was made from, plain values for `describe`.
-        candidates: for partial labels, which classes are possible for each image `[N, C]`, bool, read-only.
-        known_as: the hash by which another copy of the same images and labels is recorded.
-    """
+    """Images with a label each; does not change after it is made."""
 
     store: ImageStore
-    labels: NDArray[np.int64]
-    class_names: Sequence[str]
-    rows: Any = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    candidates: NDArray[np.bool_] | None = None
-    known_as: str | None = None
+    labels: NDArray[np.int64]  # class of each image [N], read-only; -1 where there are no classes
+    class_names: tuple[str, ...]  # of C classes
+    rows: Any = None  # of the store, for each image [N]; by default all, in order
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, for `describe`
+    candidates: NDArray[np.bool_] | None = None  # partial labels: possible classes [N, C], read-only
+    known_as: str | None = None  # the hash by which another copy of the same images and labels is recorded
 
     def __post_init__(self) -> None:
         self.labels, self.class_names = np.array(self.labels, dtype=np.int64), tuple(self.class_names)
@@ -173,7 +171,7 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
     """
     labels, known, names = store.labels, (trained or store).labels, (trained or store).class_names
     if labels is None or known is None:
-        return ImageDataset(store, np.full(len(store.names), -1), [], settings=store.settings)
+        return ImageDataset(store, np.full(len(store.names), -1), (), settings=store.settings)
     if all(isinstance(label, str) for label in (*labels, *known)):
         classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*known})))
         places = {name: place for place, name in enumerate(classes)}
@@ -186,7 +184,7 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
         image, label = store.names[numbers.index(-1)], str(labels[numbers.index(-1)])[:80]
         expected = f"one of {few(classes)}.{did_you_mean(label, classes)}"
         raise DataError(f'{where}: image "{image}": found label {label!r}, expected {expected}')
-    return ImageDataset(store, np.array(numbers), classes, settings=store.settings)
+    return ImageDataset(store, np.array(numbers), tuple(classes), settings=store.settings)
 
 
 def _number(label: Any) -> int:
@@ -251,3 +249,112 @@ def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
         counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
         raise OtherImages(f"{counts}, by their pixels and labels")
     return replace(whole.subset(found), known_as=listed.sha256)
+
+
+class _Column:
+    """One column of rows: the images of (image, label), or of a Hugging Face data set."""
+
+    def __init__(self, rows: Any, key: int | str) -> None:
+        self._rows, self._key = rows, key
+
+    def __getitem__(self, row: int) -> Any:
+        return self._rows[row][self._key]
+
+
+class MemoryImages:
+    """Images of a program: `sets`, to train and maybe to test on, and the `source` that a recipe records."""
+
+    def __init__(self, data: Any) -> None:
+        """Take what `as_data` takes that is neither a path nor a spec; raise DataError for anything else."""
+        parts: dict[Split, Any] = {"train": data}
+        if isinstance(data, Mapping):
+            test = next((name for name in TEST_PARTS if name in data), None)
+            keys: dict[Split, Any] = {"train": "train", "test": test}
+            parts = {split: data[key] for split, key in keys.items() if key in data}
+            if not parts:
+                raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
+        prefixes = {split: f"{split}/" if len(parts) > 1 else "image " for split in parts}
+        rows = {split: _rows(part, prefixes[split]) for split, part in parts.items()}
+        first = next(iter(rows.values()))
+        self.sets: dict[Split, ImageDataset] = {}
+        digest = hashlib.sha256()
+        for split, each in rows.items():
+            self.sets[split] = found = labelled(each, first)
+            digest.update(found.describe()["sha256"].encode())
+            for row in range(0, len(found), -(-len(found) // _SAMPLED)):
+                if not isinstance(found.item(row), Path):
+                    digest.update(np.asarray(found.image(row)).tobytes())
+        name = type(next(iter(parts.values()))).__name__.lower()
+        self.source = Memory(name=name, sha256=digest.hexdigest())
+
+
+Root = str | Path | MemoryImages | None
+"""The place of images: a folder, or the program that holds them; None where the source needs neither."""
+
+
+def _rows(data: Any, prefix: str) -> ImageStore:
+    """Return the rows of a data set or list; an image without a path is called by its number."""
+    is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
+    if isinstance(data, Mapping | str | np.ndarray) or not is_indexed or not len(data):
+        found = "no images" if is_indexed and not len(data) else plain_kind(data)
+        raise DataError(f"data: found {found}, expected {_EXPECTED}")
+    names = [f"{prefix}{row}" for row in range(len(data))]
+    hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
+    if hub is not None and isinstance(data, hub.Dataset):
+        return table_rows(data, names)
+    in_list = isinstance(data, list | tuple)
+    pairs = {isinstance(row, list | tuple) and len(row) == 2 for row in (data if in_list else [data[0]])}
+    if len(pairs) > 1:
+        raise DataError("data: found images with and without a label, expected (image, label) for all")
+    images = _Column(data, 0) if pairs == {True} else data
+    if in_list:
+        images = [images[row] for row in range(len(data))]
+        given = zip(images, names, strict=True)
+        names = [str(image) if isinstance(image, str | Path) else name for image, name in given]
+    if pairs == {False}:
+        return ImageStore(images, names)
+    whole = data
+    while hasattr(whole, "dataset"):  # a torch Subset, maybe of another
+        whole = whole.dataset
+    is_plain = getattr(whole, "target_transform", None) is None
+    listed = getattr(data, "targets", None) if is_plain else None  # known before an image is decoded
+    labels = [data[row][1] for row in range(len(data))] if listed is None else list(listed)
+    classes = getattr(whole, "classes", None) if is_plain else None
+    return ImageStore(images, names, labels, [*map(str, classes)] if classes else None)
+
+
+def table_rows(
+    data: Any, names: Sequence[str], image: str = "img", label: str = "label", files: Sequence[Path] = ()
+) -> ImageStore:
+    """Return a Hugging Face `Dataset`, maybe of parquet files, with images as they are stored.
+
+    Images and labels are in the columns of these names, else in the only one of the type; there may be no
+    labels. `names` are those of images without a path. Raises DataError where several could be meant.
+    """
+    from datasets import ClassLabel, Image
+
+    types = {name: str(getattr(feature, "dtype", "")) for name, feature in data.features.items()}
+    types |= {name: "struct" for name, feature in data.features.items() if isinstance(feature, dict)}
+
+    def find(name: str, default: str, kind: type, others: tuple[str, ...]) -> list[str]:
+        if name in types or name != default:
+            return [name]
+        found = [each for each, feature in data.features.items() if isinstance(feature, kind)]
+        return found or [each for each, dtype in types.items() if dtype.startswith(others)]
+
+    images = find(image, "img", Image, ("struct", "binary", "large_binary"))
+    labels = find(label, "label", ClassLabel, ("int", "uint", "string", "large_string"))
+    if len(images) != 1 or len(labels) > 1 or not {*images, *labels} <= types.keys():
+        expected = "one of images and one of labels, or image= and label= that say which"
+        raise DataError(f"data: found the columns {', '.join(types)}, expected {expected}")
+    image, plain = images[0], data.with_format(None)
+    encoded = plain.select_columns([image]).cast_column(image, Image(decode=False))
+    paths = encoded.flatten().select_columns([f"{image}.path"])[:][f"{image}.path"]
+    return ImageStore(
+        _Column(encoded, image),
+        [path or name for path, name in zip(paths, names, strict=True)],
+        plain.select_columns(labels)[:][labels[0]] if labels else None,
+        getattr(data.features[labels[0]], "names", None) if labels else None,
+        tables=(files, image) if files else None,
+        has_copies=bool(files),
+    )

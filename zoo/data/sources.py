@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
-from zoo.data.dataset import ImageDataset, ImageStore, Split, find_listed, labelled
+from zoo.data.dataset import (
+    ImageDataset,
+    ImageStore,
+    MemoryImages,
+    Root,
+    Split,
+    find_listed,
+    labelled,
+    table_rows,
+)
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
-from zoo.data.memory import MemoryImages, Root, table_rows
 from zoo.errors import DataError, did_you_mean, few
 from zoo.files import exists, is_dir, names_in, read_text
 from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
@@ -162,11 +170,10 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageStore:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
     if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
         raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
-    paths, labels = [path for path, _ in rows], [label for _, label in rows]
+    paths, labels = [path for path, _ in rows], list[Any]([label for _, label in rows])
     if _NUMBER.fullmatch(labels[0]):
         labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
-    folder = require_path(root, source.images, "list: no folder of images")
-    return ImageStore(paths, paths, labels, folder=folder)
+    return ImageStore(paths, paths, labels, folder=root)
 
 
 def _patterns(name: str) -> list[str]:
@@ -181,26 +188,33 @@ def split_files(folder: Path, name: str) -> list[Path]:
     return [folder / file for file in sorted(found)]
 
 
-def open_parquet(source: sections.Tables, split: Split, root: Path | None) -> ImageStore:
+def _hub_facts(folder: Path) -> dict[str, str]:
+    """Return repository and commit of a folder in the Hub's cache; nothing for others."""
+    found = re.search(r"/datasets--([^/]+)--([^/]+)/snapshots/(\w+)", str(folder))
+    return {"hub_id": f"{found[1]}/{found[2]}", "hub_commit": found[3]} if found else {}
+
+
+def open_parquet(source: Parquet, split: Split, root: Path | None) -> ImageStore:
     """Return the images that a split's parquet files hold; rows in the order of the files' names."""
     folder = require_path(root, ".", "parquet: no folder")
     if not (files := split_files(folder, getattr(source, split))):
-        wanted, found = getattr(source, split), few(names_in(folder)) or "nothing"
-        raise DataError(f'parquet: no "{wanted}" in {folder}, found {found}; others: data.source.{split}')
+        wanted, beside = getattr(source, split), few(names_in(folder)) or "nothing"
+        raise DataError(f'parquet: no "{wanted}" in {folder}, found {beside}; others: data.source.{split}')
     try:
         from datasets import load_dataset
         from pyarrow.parquet import read_metadata
 
         data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
         names = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
-        return table_rows(data, names, source.image, source.label, files)
+        found = table_rows(data, names, source.image, source.label, files)
     except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
         cause = " ".join(str(error.__cause__ or error).split())
         raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
+    return replace(found, settings=_hub_facts(folder))
 
 
-def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> ImageStore:
-    """Return a split of a data set on the Hub, whose parquet files are fetched into its cache and read there.
+def fetch_tables(place: str) -> Path:
+    """Fetch parquet files of the Hub, `org/name[/FOLDER][@REVISION]`, into its cache; return their folder.
 
     Where the Hub does not answer, what the cache has of the commit, or of the branch's last known one, is
     taken, which `datasets.load_dataset("org/name")` does not do.
@@ -209,20 +223,17 @@ def open_hub(source: sections.HubDataset, split: Split, root: Path | None) -> Im
 
     from zoo.hub.client import hub_errors
 
-    names = {source.train, getattr(source, split)}  # training may say what the classes are
-    needed = [str(PurePosixPath(source.config, each)) for name in names for each in _patterns(name)]
-    keys: Any = {"repo_type": "dataset", "revision": source.revision, "library_name": "zoo"}
-    with hub_errors(f'Hub data set "{source.repo}" at "{source.revision or "main"}"', DataError):
-        snapshot = Path(snapshot_download(source.repo, allow_patterns=needed, **keys))
-    found = open_parquet(source, split, snapshot / source.config)
-    return replace(found, settings={"hub_id": source.repo, "hub_commit": snapshot.name})
+    path, _, revision = place.partition("@")
+    repo, inside = "/".join(path.split("/")[:2]), PurePosixPath(*path.split("/")[2:])
+    keys: Any = {"repo_type": "dataset", "revision": revision or None, "library_name": "zoo"}
+    with hub_errors(f'Hub data set "{place}"', DataError):
+        folder = Path(snapshot_download(repo, allow_patterns=str(inside / "*.parquet"), **keys), inside)
+    return folder / "data" if is_dir(folder / "data") else folder
 
-
-# --- a split of the configured data ---------------------------------------------------------------------
 
 _READERS: dict[str, Callable[[Any, Split, Path | None], ImageStore]] = {
-    **{"digits": open_digits, "folder": open_folder, "list": open_list},
-    **{"parquet": open_parquet, "hub": open_hub, "cifar10": open_cifar, "cifar100": open_cifar},
+    **{"digits": open_digits, "cifar10": open_cifar, "cifar100": open_cifar},
+    **{"folder": open_folder, "list": open_list, "parquet": open_parquet},
 }
 
 
@@ -313,9 +324,9 @@ def data_name(source: Source, root: Root) -> str:
         return source.kind
     if isinstance(source, Memory):
         return source.name
-    place = Path(root).resolve().name if isinstance(root, str | Path) else source.kind
-    place = source.repo if source.kind == "hub" else place
-    return " ".join(filter(None, (place, getattr(source, "label", None))))
+    place = Path(root).resolve() if isinstance(root, str | Path) else Path(source.kind)
+    name = _hub_facts(place).get("hub_id", place.name)
+    return f"{name} {source.label}" if isinstance(source, Parquet) else name
 
 
 def has_training_split(config: DataConfig, root: Root) -> bool:

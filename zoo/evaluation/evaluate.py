@@ -15,8 +15,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, as_data, resolve, whole
 from zoo.data.config import Folder
-from zoo.data.dataset import OtherImages, Split
-from zoo.data.memory import Root
+from zoo.data.dataset import OtherImages, Root, Split
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import open_encoder

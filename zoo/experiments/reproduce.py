@@ -19,7 +19,7 @@ from zoo import catalog, hub
 from zoo.config import Config, is_number
 from zoo.data import DataConfig, ImageDataset
 from zoo.data.any_data import Data, own_root
-from zoo.data.memory import Root
+from zoo.data.dataset import Root
 from zoo.errors import DataError, Interrupted, RanksLost, ReleaseError, ZooError
 from zoo.evaluation.evaluate import evaluate, open_own, parse_protocol
 from zoo.experiments.records import RunRecord, find, from_release

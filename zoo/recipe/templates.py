@@ -15,7 +15,7 @@ from zoo import backbones, hub
 from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.config import Digits, Holdout, Memory, TorchvisionSource, data_words
-from zoo.data.memory import Root
+from zoo.data.dataset import Root
 from zoo.data.sources import data_name
 from zoo.errors import DataError, RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
