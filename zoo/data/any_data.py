@@ -27,7 +27,7 @@ Data = Any
   alone, or parquet files; one .parquet file, or a list of images (.txt, .csv);
 - a spec, see `zoo.data.config.parse_data_spec`, or `hub:org/name`, see `zoo.data.sources.fetch_tables`;
 - a Hugging Face `Dataset`, a torch `Dataset` of images or (image, label), or a dict of such, by their parts;
-- a list of PIL images, paths, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]`, or pairs with a label.
+- a list of PIL images, paths, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]`, or (image, label).
 
 Of labelled images without a test part a fifth of each class is held out for testing.
 """

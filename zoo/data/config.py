@@ -78,11 +78,8 @@ class Memory(Config):
     """Of labels and pixels, or of a sample of these."""
 
 
-Source = Annotated[
-    Digits | TorchvisionSource | Folder | ListFiles | Parquet | Memory,
-    Field(discriminator="kind"),
-    named_by("kind"),
-]
+_Sources = Digits | TorchvisionSource | Folder | ListFiles | Parquet | Memory
+Source = Annotated[_Sources, Field(discriminator="kind"), named_by("kind")]
 
 
 class Holdout(Config):

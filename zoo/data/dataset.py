@@ -26,9 +26,7 @@ Split = Literal["train", "test"]
 TEST_PARTS = ("val", "valid", "validation", "test")
 """What a test part is called beside `train`, the first that is there: in folders, files and mappings."""
 
-_EXPECTED = (
-    "a folder, a file, a spec, a data set of Hugging Face or torch, or a list of images or (image, label)"
-)
+_EXPECTED = "a folder, file or spec, a Dataset of Hugging Face or torch, a list of images or (image, label)"
 _SAMPLED = 256  # images of a data set that tell it apart from others
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 
@@ -273,13 +271,11 @@ class MemoryImages:
             parts = {split: data[key] for split, key in keys.items() if key in data}
             if not parts:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
-        prefixes = {split: f"{split}/" if len(parts) > 1 else "image " for split in parts}
-        rows = {split: _rows(part, prefixes[split]) for split, part in parts.items()}
-        first = next(iter(rows.values()))
-        self.sets: dict[Split, ImageDataset] = {}
+        stores = {split: _store_of(part) for split, part in parts.items()}
+        trained = next(iter(stores.values()))
+        self.sets = {split: labelled(store, trained) for split, store in stores.items()}
         digest = hashlib.sha256()
-        for split, each in rows.items():
-            self.sets[split] = found = labelled(each, first)
+        for found in self.sets.values():
             digest.update(found.describe()["sha256"].encode())
             for row in range(0, len(found), -(-len(found) // _SAMPLED)):
                 if not isinstance(found.item(row), Path):
@@ -292,13 +288,13 @@ Root = str | Path | MemoryImages | None
 """The place of images: a folder, or the program that holds them; None where the source needs neither."""
 
 
-def _rows(data: Any, prefix: str) -> ImageStore:
-    """Return the rows of a data set or list; an image without a path is called by its number."""
+def _store_of(data: Any) -> ImageStore:
+    """Return the images of a data set or list; one without a path is called by its number."""
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
     if isinstance(data, Mapping | str | np.ndarray) or not is_indexed or not len(data):
         found = "no images" if is_indexed and not len(data) else plain_kind(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
-    names = [f"{prefix}{row}" for row in range(len(data))]
+    names = [f"image {row}" for row in range(len(data))]
     hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
     if hub is not None and isinstance(data, hub.Dataset):
         return table_rows(data, names)
@@ -309,8 +305,7 @@ def _rows(data: Any, prefix: str) -> ImageStore:
     images = _Column(data, 0) if pairs == {True} else data
     if in_list:
         images = [images[row] for row in range(len(data))]
-        given = zip(images, names, strict=True)
-        names = [str(image) if isinstance(image, str | Path) else name for image, name in given]
+        names = [str(x) if isinstance(x, str | Path) else name for x, name in zip(images, names, strict=True)]
     if pairs == {False}:
         return ImageStore(images, names)
     whole = data
@@ -333,16 +328,16 @@ def table_rows(
     """
     from datasets import ClassLabel, Image
 
-    types = {name: str(getattr(feature, "dtype", "")) for name, feature in data.features.items()}
-    types |= {name: "struct" for name, feature in data.features.items() if isinstance(feature, dict)}
+    features = data.features
+    types = {key: getattr(value, "dtype", type(value).__name__) for key, value in features.items()}
 
     def find(name: str, default: str, kind: type, others: tuple[str, ...]) -> list[str]:
-        if name in types or name != default:
+        if name in features or name != default:
             return [name]
-        found = [each for each, feature in data.features.items() if isinstance(feature, kind)]
-        return found or [each for each, dtype in types.items() if dtype.startswith(others)]
+        of_kind = [key for key, feature in features.items() if isinstance(feature, kind)]
+        return of_kind or [key for key, dtype in types.items() if dtype.startswith(others)]
 
-    images = find(image, "img", Image, ("struct", "binary", "large_binary"))
+    images = find(image, "img", Image, ("dict", "binary", "large_binary"))
     labels = find(label, "label", ClassLabel, ("int", "uint", "string", "large_string"))
     if len(images) != 1 or len(labels) > 1 or not {*images, *labels} <= types.keys():
         expected = "one of images and one of labels, or image= and label= that say which"
@@ -350,11 +345,10 @@ def table_rows(
     image, plain = images[0], data.with_format(None)
     encoded = plain.select_columns([image]).cast_column(image, Image(decode=False))
     paths = encoded.flatten().select_columns([f"{image}.path"])[:][f"{image}.path"]
-    return ImageStore(
-        _Column(encoded, image),
-        [path or name for path, name in zip(paths, names, strict=True)],
-        plain.select_columns(labels)[:][labels[0]] if labels else None,
-        getattr(data.features[labels[0]], "names", None) if labels else None,
-        tables=(files, image) if files else None,
-        has_copies=bool(files),
-    )
+    names = [path or name for path, name in zip(paths, names, strict=True)]
+    tables, has_copies = (files, image) if files else None, bool(files)
+    store = ImageStore(_Column(encoded, image), names, tables=tables, has_copies=has_copies)
+    if not labels:
+        return store
+    class_names = getattr(features[labels[0]], "names", None)
+    return replace(store, labels=plain.select_columns(labels)[:][labels[0]], class_names=class_names)

@@ -95,8 +95,7 @@ def draw_candidates(
 def rank_in_class(labels: Tensor, seed: int) -> Tensor:
     """Return the place `[N]` of each row among those of its class in a random order, from 0, on the CPU.
 
-    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` are integers from
-    0; `seed` decides the order, together with them.
+    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` begin at 0.
     """
     import torch
 
@@ -112,8 +111,7 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return ascending row numbers (rest, held out): about `fraction` of every class is held out.
 
-    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none. `labels`
-    `[N]` are integers from 0; `seed` decides which rows of a class, together with them.
+    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none.
     """
     counts = labels.cpu().bincount()
     held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)

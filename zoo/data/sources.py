@@ -16,16 +16,7 @@ from numpy.typing import NDArray
 
 from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
-from zoo.data.dataset import (
-    ImageDataset,
-    ImageStore,
-    MemoryImages,
-    Root,
-    Split,
-    find_listed,
-    labelled,
-    table_rows,
-)
+from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, labelled, table_rows
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.errors import DataError, did_you_mean, few
 from zoo.files import exists, is_dir, names_in, read_text
@@ -35,22 +26,16 @@ DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
 CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 """The folder of torchvision's archive."""
 
+_CIFAR_TABLES = {
+    kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
+    for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
+}
 _MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
 _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
 _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision
 
 
-def require_path(root: Path | None, given: str, what: str) -> Path:
-    """Return the file or folder `given` in the data folder; raise DataError where it is not there."""
-    path = Path(root or "", given)
-    if root is None and not path.is_absolute():
-        raise DataError(f"{what}: no data folder given; give the one that holds the data with --data DIR")
-    if not exists(path):
-        raise DataError(f'{what} "{path}".{did_you_mean(path.name, names_in(path.parent))}')
-    return path
-
-
-def open_digits(source: sections.Digits, split: Split, root: Path | None) -> ImageStore:
+def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore:
     """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
     from sklearn.datasets import load_digits
 
@@ -63,14 +48,9 @@ def open_digits(source: sections.Digits, split: Split, root: Path | None) -> Ima
     return ImageStore(pixels, names, labels, [str(c) for c in range(10)])
 
 
-def _cifar_parquet(kind: str) -> Parquet:
-    label = "label" if kind == "cifar10" else "fine_label"
-    return Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
-
-
 def as_archive(source: Source) -> Source:
     """Return the source of CIFAR for a recipe that names its parquet files; others as they are."""
-    kind = next((kind for kind in CIFAR if source == _cifar_parquet(kind)), None)
+    kind = next((kind for kind, tables in _CIFAR_TABLES.items() if source == tables), None)
     return source if kind is None else sections.TorchvisionSource.model_validate({"kind": kind})
 
 
@@ -85,7 +65,7 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
     return next(filter(None, (split_files(place, f"{split}-*.parquet") for place in places)), [])
 
 
-def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | None) -> ImageStore:
+def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> ImageStore:
     """Return CIFAR-10 or CIFAR-100 out of torchvision's archive, or of the Hub's parquet files.
 
     The archive comes first, also if it is damaged, so that no run moves from one to the other unnoticed: rows
@@ -93,19 +73,16 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path | No
     """
     from torchvision import datasets
 
-    if root is None or not source.download:
-        root = require_path(root, ".", f"{source.kind}: no folder")
     archive = cifar_archive(source.kind, root)
     if not is_dir(archive) and (shards := cifar_shards(root, split)):
-        found = open_parquet(_cifar_parquet(source.kind), split, shards[0].parent)
-        return replace(found, settings={"files": ", ".join(file.name for file in shards)})
+        store = open_parquet(_CIFAR_TABLES[source.kind], split, shards[0].parent)
+        return replace(store, settings={"files": ", ".join(file.name for file in shards)})
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
     try:  # the archive holds pickles: torchvision compares each one's checksum first
         data = cls(str(archive.parent), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
-        found_out = f'"{archive}" is not there or not whole: {" ".join(str(error).split())}'
-        expected = "it or its parquet files in --data DIR, or data.source.download: true"
-        raise DataError(f"{source.kind}: {found_out} Expected {expected}") from None
+        found = f'"{archive}" is not there or not whole: {" ".join(str(error).split())}'
+        raise DataError(f"{found} Expected it in --data DIR, or data.source.download: true") from None
     names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
     facts = {"files": archive.name}
     return ImageStore(np.asarray(data.data), names, data.targets, data.classes, facts, has_copies=True)
@@ -139,13 +116,15 @@ def image_files(folder: Path) -> list[str]:
     return [f"{place}/{name}"[len(f"{folder}/") :] for place, name in sorted(found)]
 
 
-def open_folder(source: Folder, split: Split, root: Path | None) -> ImageStore:
+def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     """Return a tree `CLASS/IMAGE` in torchvision's order, or images alone, which have no classes.
 
     Classes are the sorted names of the training split's folders; a test split has no others.
     """
-    path = require_path(root, getattr(source, split), f"folder: no {split} folder")
-    train = Path(root or "", source.train)
+    path, train = root / getattr(source, split), root / source.train
+    if not is_dir(path):
+        hint = did_you_mean(path.name, names_in(path.parent))
+        raise DataError(f'folder: no {split} folder "{path}".{hint}')
     classes = folders_in(train if is_dir(train) else path)
     if not classes:
         paths = image_files(path)
@@ -154,12 +133,12 @@ def open_folder(source: Folder, split: Split, root: Path | None) -> ImageStore:
     return ImageStore(paths, paths, [each.partition("/")[0] for each in paths], classes, folder=path)
 
 
-def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageStore:
+def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv.
 
     Labels are numbers where the first one is.
     """
-    file = require_path(root, getattr(source, split), f"list: no {split} list")
+    file = root / getattr(source, split)
     try:
         lines = [line.strip() for line in read_text(file, _MAX_LIST_BYTES).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -176,15 +155,11 @@ def open_list(source: ListFiles, split: Split, root: Path | None) -> ImageStore:
     return ImageStore(paths, paths, labels, folder=root)
 
 
-def _patterns(name: str) -> list[str]:
-    """Return patterns for the files of a split: train.parquet, train-*.parquet, or those in a folder."""
-    is_pattern = name.endswith(".parquet") or "*" in name
-    return [name] if is_pattern else [f"{name}.parquet", f"{name}-*.parquet", f"{name}/*.parquet"]
-
-
 def split_files(folder: Path, name: str) -> list[Path]:
-    """Return the parquet files of a split, a file name or a pattern in a folder, in the order of names."""
-    found = {file for pattern in _patterns(name) for file in glob(pattern, root_dir=folder)}  # noqa: PTH207
+    """Return the parquet files of a split, a file or a pattern in a folder, in the order of their names."""
+    is_pattern = name.endswith(".parquet") or "*" in name
+    patterns = [name] if is_pattern else [f"{name}.parquet", f"{name}-*.parquet", f"{name}/*.parquet"]
+    found = {file for pattern in patterns for file in glob(pattern, root_dir=folder)}  # noqa: PTH207
     return [folder / file for file in sorted(found)]
 
 
@@ -194,23 +169,22 @@ def _hub_facts(folder: Path) -> dict[str, str]:
     return {"hub_id": f"{found[1]}/{found[2]}", "hub_commit": found[3]} if found else {}
 
 
-def open_parquet(source: Parquet, split: Split, root: Path | None) -> ImageStore:
+def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
     """Return the images that a split's parquet files hold; rows in the order of the files' names."""
-    folder = require_path(root, ".", "parquet: no folder")
-    if not (files := split_files(folder, getattr(source, split))):
-        wanted, beside = getattr(source, split), few(names_in(folder)) or "nothing"
-        raise DataError(f'parquet: no "{wanted}" in {folder}, found {beside}; others: data.source.{split}')
+    if not (files := split_files(root, getattr(source, split))):
+        wanted, found = getattr(source, split), few(names_in(root)) or "nothing"
+        raise DataError(f'parquet: no "{wanted}" (data.source.{split}) in {root}, found {found}')
     try:
         from datasets import load_dataset
         from pyarrow.parquet import read_metadata
 
         data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
         names = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
-        found = table_rows(data, names, source.image, source.label, files)
+        store = table_rows(data, names, source.image, source.label, files)
     except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
         cause = " ".join(str(error.__cause__ or error).split())
         raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
-    return replace(found, settings=_hub_facts(folder))
+    return replace(store, settings=_hub_facts(root))
 
 
 def fetch_tables(place: str) -> Path:
@@ -231,19 +205,14 @@ def fetch_tables(place: str) -> Path:
     return folder / "data" if is_dir(folder / "data") else folder
 
 
-_READERS: dict[str, Callable[[Any, Split, Path | None], ImageStore]] = {
+_READERS: dict[str, Callable[[Any, Split, Path], ImageStore]] = {
     **{"digits": open_digits, "cifar10": open_cifar, "cifar100": open_cifar},
     **{"folder": open_folder, "list": open_list, "parquet": open_parquet},
 }
 
 
 def open_dataset(
-    config: DataConfig,
-    split: Split,
-    root: Root,
-    listed: ImageList | None = None,
-    *,
-    unlabelled: bool = False,
+    config: DataConfig, split: Split, root: Root, listed: ImageList | None = None, *, unlabelled: bool = False
 ) -> ImageDataset:
     """Open one split of the configured data; rows are in the order of the source.
 
@@ -292,16 +261,18 @@ def open_dataset(
 
 def _read(config: DataConfig, source: Source, split: Split, root: Root) -> ImageDataset:
     """Return a split of a source, all of whose names a release can record."""
-    if not isinstance(source, Memory):
-        folder, read = Path(root) if isinstance(root, str | Path) else None, _READERS[source.kind]
+    if isinstance(source, Memory):
+        if split not in (sets := getattr(root, "sets", {})):
+            raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
+        found: ImageDataset = sets[split]
+    else:
+        if not isinstance(root, str | Path) and source.kind != "digits":
+            raise DataError(f"{source.kind}: no data folder given: --data DIR")
+        folder, read = Path(root if isinstance(root, str | Path) else ""), _READERS[source.kind]
         store = trained = read(source, split, folder)
         if split == "test" and store.class_names is None and has_training_split(config, root):
             trained = read(source, "train", folder)
         found = labelled(store, trained, source.kind)
-    elif isinstance(root, MemoryImages) and split in root.sets:
-        found = root.sets[split]
-    else:
-        raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
     names = [data_name(source, root), *found.class_names]
     if (place := invalid_class_name(names)) is not None:
         raise DataError(f"{source.kind}: found the name {names[place][:80]!r}, expected {CLASS_NAMES}")
@@ -333,9 +304,7 @@ def has_training_split(config: DataConfig, root: Root) -> bool:
     """Return whether there are training images too, and not a labelled test part alone."""
     if config.holdout is not None:
         return config.holdout.fraction < 1
-    if isinstance(root, MemoryImages):
-        return "train" in root.sets
     source = config.source
-    if isinstance(source, Parquet):
-        return bool(split_files(Path(root or ""), source.train))
-    return not isinstance(source, Folder | ListFiles) or exists(Path(root or "", source.train))
+    if isinstance(source, Memory):
+        return "train" in getattr(root, "sets", {})
+    return not isinstance(source, Folder | ListFiles) or exists(Path(str(root), source.train))
