@@ -42,18 +42,12 @@ def test_published_sizes(n_max, num_classes, imbalance, total):
     assert sum(class_sizes(LongTail(imbalance=float(imbalance)), n_max, num_classes)) == total
 
 
-def test_step_profile_keeps_the_first_half_whole():
-    labels = np.repeat(np.arange(5), 30)
-    kept = select_long_tail(LongTail(profile="step", imbalance=10.0), labels, 5)
-    assert np.bincount(labels[kept]).tolist() == [30, 30, 3, 3, 3]
-
-
 def test_impossible_profiles_name_the_class():
     labels = np.repeat([0, 1], [10, 4])
     with pytest.raises(DataError, match=r"class 1 has 4 images and would keep 5"):
         select_long_tail(LongTail(imbalance=2.0, max_per_class=10), labels, 2)
-    with pytest.raises(DataError, match=r'class "b" has 4 images and would keep 0.*data.long_tail=null$'):
-        select_long_tail(LongTail(imbalance=5.0), labels, 2, ["a", "b"])
+    with pytest.raises(DataError, match=r"class 1 has 4 images and would keep 0"):
+        select_long_tail(LongTail(imbalance=5.0), labels, 2)
 
 
 def test_applies_to_training_only_and_is_described():

@@ -77,23 +77,14 @@ def folder(root: Path) -> dict[str, Any]:
 
 def text_list(root: Path) -> dict[str, Any]:
     put(root, "an image 0.png", "an image 1.png", "an image 2.png")
-    (root / "train.txt").write_text("an image 0.png ant\nan image 1.png\tant\n\nan image 2.png bee\n")
+    (root / "train.txt").write_text("an image 0.png ant\nan image 1.png ant\n\nan image 2.png bee\n")
     (root / "test.txt").write_text("an image 0.png bee\n")
     return {"kind": "list", "train": "train.txt", "test": "test.txt"}
 
 
-def numbered_list(root: Path) -> dict[str, Any]:
-    source = text_list(root / "images")
-    for name in ("train.txt", "test.txt"):
-        text = (root / "images" / name).read_text()
-        (root / name).write_text(text.replace("ant", "0").replace("bee", "1"))
-    (root / "names.txt").write_text("ant\nbee\n")
-    return {**source, "images": "images", "class_names": "names.txt"}
-
-
 def csv_list(root: Path) -> dict[str, Any]:
     put(root, "a, b.png", "c.png", "d.png")
-    (root / "a.csv").write_text('Filename,class\n"a, b.png",ant\nc.png, "ant"\nd.png,bee\n', "utf-8-sig")
+    (root / "a.csv").write_text('path,label\n"a, b.png",ant\nc.png,"ant"\nd.png,bee\n', "utf-8-sig")
     (root / "b.CSV").write_text('"a, b.png",bee\n')
     return {"kind": "list", "train": "a.csv", "test": "b.CSV"}
 
@@ -114,7 +105,7 @@ def parquet_of_text(root: Path) -> dict[str, Any]:
     return {"kind": "parquet"}
 
 
-KINDS = (folder, text_list, numbered_list, csv_list, parquet, parquet_of_text)
+KINDS = (folder, text_list, csv_list, parquet, parquet_of_text)
 
 
 @pytest.mark.parametrize("write", KINDS)
@@ -254,13 +245,6 @@ def test_columns_are_found_by_their_types_and_images_need_no_label(tmp_path: Pat
     shard(tmp_path / "train.parquet", [0.5], column="score")
     found = opened(PARQUET, tmp_path, unlabelled=True)
     assert (found.labels.tolist(), found.class_names) == ([-1], ())
-
-
-def test_a_file_of_class_names_orders_words_and_has_them_all(tmp_path: Path) -> None:
-    lines("1.png dog\n2.png ant\n")(tmp_path)
-    (tmp_path / "names.txt").write_text("dog\nowl\nant\n")
-    data = opened({**LIST, "class_names": "names.txt"}, tmp_path)
-    assert (data.class_names, data.labels.tolist()) == (("dog", "owl", "ant"), [0, 2])
 
 
 def test_parquet_without_names_numbers_classes_alike_and_names_rows(tmp_path: Path) -> None:

@@ -32,8 +32,7 @@ Data = Any
 Of labelled images without a test part a fifth of each class is held out for testing.
 """
 
-TABLES = (".parquet", ".csv", ".txt")
-"""Endings of files that name or hold many images."""
+TABLES = (".parquet", ".csv", ".txt")  # endings of files that name or hold many images
 
 
 class Given(NamedTuple):
@@ -64,8 +63,7 @@ def as_data(data: Data) -> Given:
     if root is not None and (config is None or str(data) in (f"folder:{root}", f"parquet:{root}")):
         config = detect(root)
     if config is None:
-        expected = "CLASS/IMAGE, train/CLASS/IMAGE with val/CLASS/IMAGE, images alone, or parquet files"
-        raise DataError(f'data: found no images in the folder "{data}", expected {expected}')
+        raise DataError(f'data: found no images in "{data}", expected CLASS/IMAGE, images or parquet files')
     return Given(config, root)
 
 

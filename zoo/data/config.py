@@ -15,6 +15,7 @@ from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Interpolation, Op, PositiveInt
 from zoo.errors import DataError
 
+_ByKind = Field(discriminator="kind")
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
 PositiveTriple = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
@@ -79,7 +80,7 @@ class Memory(Config):
 
 
 _Sources = Digits | TorchvisionSource | Folder | ListFiles | Parquet | Memory
-Source = Annotated[_Sources, Field(discriminator="kind"), named_by("kind")]
+Source = Annotated[_Sources, _ByKind, named_by("kind")]
 
 
 class Holdout(Config):
@@ -155,9 +156,7 @@ class DataConfig(Config):
     """Applies to the training split only."""
     subset: Subset | None = None
     """Few labels: a part of each class of what the long tail keeps; training split only."""
-    partial_labels: Annotated[UniformCandidates | GroupedCandidates, Field(discriminator="kind")] | None = (
-        None
-    )
+    partial_labels: Annotated[UniformCandidates | GroupedCandidates, _ByKind] | None = None
     """Which classes are candidates for the label of each training image, the true one among them."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""

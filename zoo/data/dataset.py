@@ -23,9 +23,7 @@ from zoo.errors import DataError, did_you_mean, few
 from zoo.images import ImageList
 
 Split = Literal["train", "test"]
-TEST_PARTS = ("val", "valid", "validation", "test")
-"""What a test part is called beside `train`, the first that is there: in folders, files and mappings."""
-
+TEST_PARTS = ("val", "valid", "validation", "test")  # beside `train`; the first that is there
 _EXPECTED = "a folder, file or spec, a Dataset of Hugging Face or torch, a list of images or (image, label)"
 _SAMPLED = 256  # images of a data set that tell it apart from others
 MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
@@ -131,8 +129,6 @@ class ImageDataset:
 
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set, without candidates, with its classes among `class_names`, by their names."""
-        if tuple(class_names) == self.class_names:
-            return self
         known = {name: place for place, name in enumerate(class_names)}
         places = np.array([known[name] for name in self.class_names], dtype=np.int64)
         labels = np.where(self.labels < 0, -1, places[self.labels])
@@ -195,8 +191,7 @@ def _number(label: Any) -> int:
 def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
     """Raise DataError, beginning with `where`, if two splits have other classes or another order of them."""
     if tuple(train) != tuple(test):
-        odd = min({*train} ^ {*test}, default="another order")
-        raise DataError(f"{where}training and test split have other classes: found {odd[:80]!r} in one alone")
+        raise DataError(f"{where}classes of the training split: {few(train)}; of the test split: {few(test)}")
 
 
 class OtherImages(DataError):
@@ -204,10 +199,7 @@ class OtherImages(DataError):
 
 
 def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
-    """Return for each image a number of its pixels and label `[N]`, int64; one that cannot be read has -1.
-
-    It is the first 8 bytes, little-endian, of the SHA-256 of a line "WIDTH HEIGHT LABEL" and the RGB bytes.
-    """
+    """Return for each image 8 bytes of the SHA-256 of its size, label and pixels `[N]`, int64; -1: unreadable."""
     ids = np.full(len(dataset), -1, dtype=np.int64)
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
@@ -222,8 +214,7 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
 def list_images(dataset: ImageDataset) -> ImageList | None:
     """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
 
-    That is for digits, image files, encoded images that are no PNG (which all read alike), unreadable images,
-    and for partial labels, which are drawn by row.
+    That is for digits, image files, encodings but PNG, which may be lossy, and partial labels, drawn by row.
     """
     if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
         return None
@@ -235,13 +226,10 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
 
 
 def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
-    """Return the listed images of `whole`, in the order of the list; of equal ones each stands for the other.
-
-    Raises OtherImages, which says how many are not there.
-    """
+    """Return the listed images of `whole`, in the list's order; raise OtherImages where some are not there."""
     places: defaultdict[int, list[int]] = defaultdict(list)
     for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
-        places[content].append(place)  # the first of equal ones is taken from the end
+        places[content].append(place)  # equal images stand for each other, the first one first
     found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
     if missing := len(listed.ids) - len(found):
         counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
@@ -284,8 +272,7 @@ class MemoryImages:
         self.source = Memory(name=name, sha256=digest.hexdigest())
 
 
-Root = str | Path | MemoryImages | None
-"""The place of images: a folder, or the program that holds them; None where the source needs neither."""
+Root = str | Path | MemoryImages | None  # a folder, or a program; None where the source needs neither
 
 
 def _store_of(data: Any) -> ImageStore:
@@ -308,9 +295,7 @@ def _store_of(data: Any) -> ImageStore:
         names = [str(x) if isinstance(x, str | Path) else name for x, name in zip(images, names, strict=True)]
     if pairs == {False}:
         return ImageStore(images, names)
-    whole = data
-    while hasattr(whole, "dataset"):  # a torch Subset, maybe of another
-        whole = whole.dataset
+    whole = getattr(data, "dataset", data)  # of a torch Subset
     is_plain = getattr(whole, "target_transform", None) is None
     listed = getattr(data, "targets", None) if is_plain else None  # known before an image is decoded
     labels = [data[row][1] for row in range(len(data))] if listed is None else list(listed)
@@ -321,10 +306,10 @@ def _store_of(data: Any) -> ImageStore:
 def table_rows(
     data: Any, names: Sequence[str], image: str = "img", label: str = "label", files: Sequence[Path] = ()
 ) -> ImageStore:
-    """Return a Hugging Face `Dataset`, maybe of parquet files, with images as they are stored.
+    """Return a Hugging Face `Dataset`, maybe of parquet `files`, with images as they are stored.
 
-    Images and labels are in the columns of these names, else in the only one of the type; there may be no
-    labels. `names` are those of images without a path. Raises DataError where several could be meant.
+    Images and labels, if any, are in the columns called so, else in the only one of their type. `names` are
+    those of images without a path. Raises DataError where several columns could be meant.
     """
     from datasets import ClassLabel, Image
 

@@ -84,8 +84,8 @@ def draw_candidates(
     if isinstance(config, GroupedCandidates):
         group_of = {name: number for number, names in enumerate(config.groups) for name in names}
         if sorted(name for names in config.groups for name in names) != sorted(class_names):
-            odd = min({*group_of} ^ {*class_names}, default="one that is there twice")
-            raise DataError(f'partial_labels.groups: found "{odd}", expected each class once')
+            odd = ", ".join(sorted({*group_of} ^ {*class_names})) or "one that is there twice"
+            raise DataError(f"partial_labels.groups: found {odd[:80]}, expected each class once")
         group = np.array([group_of[name] for name in class_names])
         candidates &= group[labels, None] == group
     candidates[np.arange(len(labels)), labels] = True

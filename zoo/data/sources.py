@@ -22,10 +22,10 @@ from zoo.errors import DataError, did_you_mean, few
 from zoo.files import exists, is_dir, names_in, read_text
 from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
 
-DIGITS_TRAIN_PER_CLASS = 125  # the smallest class has 174 images
-CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
-"""The folder of torchvision's archive."""
-
+CIFAR = {
+    "cifar10": "cifar-10-batches-py",
+    "cifar100": "cifar-100-python",
+}  # archives of torchvision
 _CIFAR_TABLES = {
     kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
     for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
@@ -41,7 +41,7 @@ def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore
 
     digits = load_digits()
     random = np.random.RandomState(0)  # the split is part of every published figure
-    part = slice(DIGITS_TRAIN_PER_CLASS) if split == "train" else slice(DIGITS_TRAIN_PER_CLASS, None)
+    part = slice(125) if split == "train" else slice(125, None)  # the smallest class has 174 images
     chosen = np.concatenate([random.permutation(np.flatnonzero(digits.target == c))[part] for c in range(10)])
     pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
     names, labels = [f"digits/{row}" for row in chosen], digits.target[chosen].tolist()
@@ -123,8 +123,7 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     """
     path, train = root / getattr(source, split), root / source.train
     if not is_dir(path):
-        hint = did_you_mean(path.name, names_in(path.parent))
-        raise DataError(f'folder: no {split} folder "{path}".{hint}')
+        raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, names_in(root))}')
     classes = folders_in(train if is_dir(train) else path)
     if not classes:
         paths = image_files(path)
@@ -190,8 +189,7 @@ def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
 def fetch_tables(place: str) -> Path:
     """Fetch parquet files of the Hub, `org/name[/FOLDER][@REVISION]`, into its cache; return their folder.
 
-    Where the Hub does not answer, what the cache has of the commit, or of the branch's last known one, is
-    taken, which `datasets.load_dataset("org/name")` does not do.
+    Where the Hub does not answer, what the cache has of the commit, or of the branch's last one, is taken.
     """
     from huggingface_hub import snapshot_download
 
@@ -239,10 +237,12 @@ def open_dataset(
         "split": split,
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
-        **({"holdout": config.holdout.model_dump()} if config.holdout else {}),
+        # releases of before there were these lack the keys
+        **{
+            key: value.model_dump() for key, value in (("holdout", config.holdout), ("subset", part)) if value
+        },
         **({"content": source.sha256} if isinstance(source, Memory) else {}),
         **found.settings,
-        **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
     if listed is not None:
         return find_listed(dataset, listed)
