@@ -199,7 +199,7 @@ class OtherImages(DataError):
 
 
 def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
-    """Return for each image 8 bytes of the SHA-256 of its size, label and pixels `[N]`, int64; -1: unreadable."""
+    """Return 8 bytes of the SHA-256 of each image's size, label and pixels `[N]`, int64; -1: unreadable."""
     ids = np.full(len(dataset), -1, dtype=np.int64)
     with progress(len(dataset), "comparing") as advance:
         for index, label in enumerate(dataset.labels.tolist()):
@@ -226,7 +226,7 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
 
 
 def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
-    """Return the listed images of `whole`, in the list's order; raise OtherImages where some are not there."""
+    """Return the listed images of `whole`, in the list's order; raise OtherImages where some are missing."""
     places: defaultdict[int, list[int]] = defaultdict(list)
     for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
         places[content].append(place)  # equal images stand for each other, the first one first

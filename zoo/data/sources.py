@@ -22,10 +22,7 @@ from zoo.errors import DataError, did_you_mean, few
 from zoo.files import exists, is_dir, names_in, read_text
 from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
 
-CIFAR = {
-    "cifar10": "cifar-10-batches-py",
-    "cifar100": "cifar-100-python",
-}  # archives of torchvision
+CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # torchvision's archives
 _CIFAR_TABLES = {
     kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
     for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
@@ -231,16 +228,14 @@ def open_dataset(
     if not found.class_names and (not unlabelled or tail or part or partial):
         hint = "(image, label) in Python, CLASS/IMAGE in folders; moco needs none: --set 'evaluation=[]'"
         raise DataError(f"{source.kind}: the images of the {split} split have no labels, expected {hint}")
+    optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
     dataset.settings = {
         "name": data_name(source, root),
         "source": source.kind,
         "split": split,
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
-        # releases of before there were these lack the keys
-        **{
-            key: value.model_dump() for key, value in (("holdout", config.holdout), ("subset", part)) if value
-        },
+        **{key: section.model_dump() for key, section in optional.items() if section},
         **({"content": source.sha256} if isinstance(source, Memory) else {}),
         **found.settings,
     }
@@ -252,9 +247,8 @@ def open_dataset(
         dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
     if partial is None:
         return dataset
-    origin = partial.model_dump()
-    if partial.kind == "grouped":
-        origin["groups"] = len(partial.groups)  # the names are the recipe's; cards and metrics need no list
+    groups = {"groups": len(partial.groups)} if partial.kind == "grouped" else {}
+    origin = {**partial.model_dump(), **groups}
     candidates = draw_candidates(partial, dataset.labels, dataset.class_names)
     return dataset.with_candidates(candidates, origin=origin)
 
