@@ -23,7 +23,7 @@ from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.dataset import ImageStore, OtherImages, content_ids, find_listed, list_images
 from zoo.errors import DataError, ReleaseError
 from zoo.images import ImageList
-from zoo.release import Release, tensors
+from zoo.release import Release
 from zoo.release.format import sha256
 from zoo.release.write import check_release
 
@@ -261,23 +261,3 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
     renamed = altered(trained, tmp_path / "renamed", record=True, hashes={"train": "a" * 64})
     with pytest.raises(ReleaseError, match=r"training images with sha256 a+, the release was trained on"):
         check_release(renamed)
-
-
-def test_lists_are_written_and_read_to_the_bit(tmp_path: Path) -> None:
-    lists = {
-        "train": ImageList(np.array([-(2**63), 2**63 - 1, 0]), "a" * 64),
-        "test": ImageList(np.array([7]), "b" * 64),
-    }
-    tensors.write_images(lists, tmp_path / "images.safetensors")
-    tensors.write_images(lists, tmp_path / "again.safetensors")
-    assert sha256(tmp_path / "again.safetensors") == sha256(tmp_path / "images.safetensors")
-    config = {"zoo": {"images_sha256": sha256(tmp_path / "images.safetensors"), "dataset": {"num_images": 3}}}
-    found = tensors.read_images(tmp_path, config)
-    assert found.keys() == {"train", "test"}
-    assert np.array_equal(found["train"].ids, lists["train"].ids)
-    assert found["train"].sha256 == "a" * 64
-    save_file({"train": torch.zeros(3, dtype=torch.int64)}, tmp_path / "images.safetensors")
-    config["zoo"]["images_sha256"] = sha256(tmp_path / "images.safetensors")
-    with pytest.raises(ReleaseError, match="its metadata lack the hashes of the lists"):
-        tensors.read_images(tmp_path, config)
-    assert tensors.read_images(tmp_path, {"zoo": {}}) == {}  # a release of before there were lists

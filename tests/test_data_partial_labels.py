@@ -128,10 +128,8 @@ def test_a_matrix_can_be_given_in_python():
 
 def test_a_matrix_that_does_not_fit_is_refused():
     data = digits(UniformCandidates(rate=0.5))
-    lacking = data.candidates.copy()
-    lacking[4, data.labels[4]] = False
-    for matrix in (data.candidates[:-1], lacking):
-        with pytest.raises(DataError, match=r"expected \[1250, 10\]"):
+    for matrix in (data.candidates[:-1], np.zeros((1250, 10))):
+        with pytest.raises(DataError, match="partial_labels"):
             data.with_candidates(matrix)
 
 
