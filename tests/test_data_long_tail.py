@@ -88,15 +88,6 @@ def test_so_many_of_each_class_or_a_clear_error() -> None:
         counts(per_class=6)
 
 
-def test_a_smaller_subset_of_one_seed_lies_in_the_larger_and_seeds_differ() -> None:
-    one, ten, other = (
-        set(select_subset(Subset(fraction=fraction, seed=seed), LABELS, 4).tolist())
-        for fraction, seed in ((0.1, 3), (0.4, 3), (0.1, 4))
-    )
-    assert one < ten
-    assert one != other
-
-
 def test_the_draw_is_that_of_numpys_random_state_class_by_class() -> None:
     random = np.random.RandomState(5)
     expected = [random.permutation((c == LABELS).nonzero()[0])[:1] for c in range(4)]

@@ -172,7 +172,7 @@ def test_images_in_no_class_folder_have_no_classes(tmp_path: Path) -> None:
     refused({"kind": "folder"}, tmp_path, "images of the train split have no labels")
 
 
-@pytest.mark.parametrize("name", [os.fsdecode(b"M\xe4use"), "ant\x1b[31m", "two\nlines"])
+@pytest.mark.parametrize("name", [os.fsdecode(b"M\xe4use"), "ant\x1b[31m"])
 def test_a_class_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
     put(tmp_path, f"train/{name}/1.png")
     refused({"kind": "folder"}, tmp_path, r"found the name '.*\\.*', expected words in UTF-8")
@@ -204,7 +204,6 @@ REFUSALS: list[tuple[dict[str, Any], Callable[[Path], Any], str, str]] = [
     (LIST | {"train": "c.txt"}, lines("1.png a\n"), "train", "c.txt"),
     (LIST, lines("1.png a\nlonely\n"), "train", "a.txt: found .*lonely.*, expected a path and a label"),
     (LIST, lines("1.png 0\n2.png -1\n"), "train", "2.png.: found label .-1."),
-    (LIST, lines("1.png 0\n2.png cat\n"), "train", "2.png.: found label .cat."),
     (LIST, lines("1.png cat\n", "2.png catt\n"), "test", "2.png.: found label .catt., .*mean .cat."),
     (PARQUET, lambda root: None, "train", 'no "train" .*found nothing'),
     (PARQUET, shards(train={"labels": [0], "image": "a"}), "none", "no data folder given.*--data DIR"),
