@@ -57,9 +57,9 @@ def test_grouped_candidates_stay_in_the_true_labels_group_and_are_the_uniform_on
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([["0", "1"], ["2", "33"]], r'groups: found "3", expected each class once'),
-        ([["0", "1"], ["2"]], 'found "3"'),
-        ([["0", "1"], ["2", "3", "1"]], 'found "one that is there twice"'),
+        ([["0", "1"], ["2", "33"]], "groups: found 3, 33, expected each class once"),
+        ([["0", "1"], ["2"]], "found 3"),
+        ([["0", "1"], ["2", "3", "1"]], "found one that is there twice"),
     ],
 )
 def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
