@@ -55,15 +55,18 @@ def as_data(data: Data) -> Given:
     path = Path(data)
     if is_file(path) and path.suffix.lower() in TABLES:
         is_parquet = path.suffix.lower() == ".parquet"
-        source = Parquet(train=path.name) if is_parquet else ListFiles(train=path.name, test=path.name)
-        return Given(_config(source), path.parent)
+        table = Parquet(train=path.name) if is_parquet else ListFiles(train=path.name, test=path.name)
+        return Given(_config(table), path.parent)
     config, root = (None, path) if is_dir(path) else parse_data_spec(str(data))
     if root is not None and not is_dir(root):
         raise DataError(f'data "{data}": there is no folder "{root}"')
-    if root is not None and (config is None or str(data) in (f"folder:{root}", f"parquet:{root}")):
-        config = detect(root)
-    if config is None:
+    found = None if root is None else detect(root)
+    if (config := config or found) is None:
         raise DataError(f'data: found no images in "{data}", expected CLASS/IMAGE, images or parquet files')
+    source = config.source
+    if found and type(found.source) is type(source) and not {"train", "test"} & source.model_fields_set:
+        parts = source.model_copy(update=found.source.model_dump(include={"train", "test"}))
+        config = config.model_copy(update={"source": parts, "holdout": found.holdout})
     return Given(config, root)
 
 
