@@ -227,7 +227,7 @@ def test_the_default_folder_is_that_of_the_new_name(
 def test_without_test_images_a_training_that_measures_nothing_makes_a_release(tmp_path: Path) -> None:
     data = picture_folder(tmp_path / "pictures")
     shutil.rmtree(data / "val")
-    with pytest.raises(zoo.ZooError, match='no test folder ".*val"'):
+    with pytest.raises(zoo.ZooError, match=r'no test folder ".*val"'):
         zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
     assert not (tmp_path / "out").exists()
     for base, method in ((PACO, "null"), (CE, "tau_normalized")):
@@ -236,5 +236,5 @@ def test_without_test_images_a_training_that_measures_nothing_makes_a_release(tm
             release = zoo.pretrain(base, out=tmp_path / base, data=data, overrides=changes)
         assert release.metrics["evaluations"] == []
         assert (release.path / "curves.png").is_file() and not (release.path / "features.png").exists()
-    with pytest.raises(zoo.ZooError, match='no test folder ".*val"'):
+    with pytest.raises(zoo.ZooError, match=r'no test folder ".*val"'):
         zoo.evaluate(release, "knn", data)
