@@ -17,7 +17,7 @@ def permuted(dataset: ImageDataset) -> ImageDataset:
     """Return the same images with each other's labels."""
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).numpy()
     names, settings = dataset.class_names, dataset.settings
-    return ImageDataset(dataset._store, dataset.labels[order], names, rows=dataset._rows, settings=settings)
+    return ImageDataset(dataset.store, dataset.labels[order], names, rows=dataset.rows, settings=settings)
 
 
 def check_no_leak(evaluate: Callable[[bool], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:

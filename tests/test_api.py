@@ -163,7 +163,7 @@ def test_what_needs_classes_refuses_images_without(flat: Path, tmp_path: Path) -
     with pytest.raises(ZooError, match=r"have no classes.*--set 'evaluation=\[\]'"):
         zoo.pretrain("cifar_resnet20.simclr_digits_lt50", out=tmp_path / "out", data=flat, overrides=FLAT)
     for recipe in (PACO, "cifar_resnet20.sup_con_digits_lt50"):
-        with pytest.raises(ZooError, match="have no labels, which are needed here"):
+        with pytest.raises(ZooError, match="have no labels"):
             zoo.pretrain(recipe, out=tmp_path / "out", data=flat, overrides=[*FLAT, "evaluation=[]"])
 
 
@@ -212,12 +212,12 @@ def test_a_recipe_of_other_data_or_another_objective_is_called_changed(
 def test_without_test_images_a_training_that_measures_nothing_makes_a_release(tmp_path: Path) -> None:
     data = picture_folder(tmp_path / "pictures")
     shutil.rmtree(data / "val")
-    with pytest.raises(zoo.ZooError, match='no test folder "val"'):
+    with pytest.raises(zoo.ZooError, match=r'no test folder ".*val"'):
         zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
     assert not (tmp_path / "out").exists()
     changes = [*FOLDER, "evaluation=[]"]
     release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=changes)
     assert release.metrics["evaluations"] == []
     assert (release.path / "curves.png").is_file() and not (release.path / "features.png").exists()
-    with pytest.raises(zoo.ZooError, match='no test folder "val"'):
+    with pytest.raises(zoo.ZooError, match=r'no test folder ".*val"'):
         zoo.evaluate(release, "knn", data)

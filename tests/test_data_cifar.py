@@ -7,23 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from torchvision import datasets
 
 from tests.cifar_files import ARCHIVE, FOLDER, IMAGES, pixels_of, write_archive, write_parquet
 from zoo.config import parse
-from zoo.data import DataConfig, ImageDataset, open_dataset, readers
+from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.errors import DataError
 
 TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data sets of a few images count as whole here."""
-    assert readers.IMAGES == {"train": 50_000, "test": 10_000}
-    monkeypatch.setattr(readers, "IMAGES", IMAGES)
 
 
 def opened(
@@ -79,11 +71,3 @@ def test_a_download_is_tried_where_nothing_lies_and_proposed_where_none_was(
         opened("cifar10", tmp_path, download=True)
     write_parquet(tmp_path, "cifar10")
     assert len(opened("cifar10", tmp_path, download=True)) == IMAGES["train"]
-
-
-def test_other_images_than_the_data_set_s_are_refused(tmp_path: Path) -> None:
-    write_parquet(tmp_path, "cifar10")
-    file = tmp_path / "train-00001-of-00002.parquet"
-    pq.write_table(pq.read_table(file).slice(1), file)
-    with pytest.raises(DataError, match=r"found \(399, 10\) images and classes, expected \(400, 10\)"):
-        opened("cifar10", tmp_path)

@@ -10,7 +10,6 @@ from zoo.config import dump_yaml, load_yaml, parse
 from zoo.data.config import (
     DataConfig,
     Folder,
-    HubDataset,
     ListFiles,
     LongTail,
     Parquet,
@@ -53,12 +52,9 @@ def test_every_op_survives_yaml_unchanged():
     [
         ({"op": "horizontal_flp"}, 'Did you mean "horizontal_flip"'),
         ({"op": "horizontal_flip", "p": 1.5}, "less than or equal to 1"),
-        ({"op": "pad_crop", "size": 32.0}, "integer"),
         ({"op": "pad_crop", "size": 32, "pading": 4}, 'Did you mean "padding"'),
         ({"op": "random_resized_crop", "size": 8, "scale": [1.0, 0.2]}, r"expected \[low, high\]"),
-        ({"op": "random_resized_crop", "size": 8, "scale": [0.2, 1.2]}, "less than or equal to 1"),
         ({"op": "gaussian_blur", "kernel_size": 4}, "odd"),
-        ({"op": "color_jitter", "hue": 0.6}, "less than or equal to 0.5"),
     ],
 )
 def test_wrong_ops_are_refused_by_name(op, message):
@@ -70,10 +66,8 @@ def test_wrong_ops_are_refused_by_name(op, message):
     ("data", "message"),
     [
         ({"source": {"kind": "cifar"}}, 'Did you mean "cifar1'),
-        ({"source": {"kind": "digits"}, "std": [0.0, 1.0, 1.0]}, "std.0.*greater than 0"),
         ({"source": {"kind": "digits"}, "long_tail": {"imbalance": 0.01}}, "greater than or equal to 1"),
         ({"source": {"kind": "digits"}, "long_tail": {"profile": "exp", "imbalance": 10}}, "exponential"),
-        ({"source": {"kind": "list", "train": "a"}}, "missing key .*test"),
         ({"source": {"kind": "digits"}, "partial_labels": {"kind": "uniform", "rate": 1.0}}, "less than 1"),
     ],
 )
@@ -88,14 +82,6 @@ def test_reading_a_configuration_imports_no_torch():
     assert out.stdout.strip() == "False"
 
 
-def test_every_public_name_can_be_imported():
-    import zoo.data
-
-    assert all(getattr(zoo.data, name).__name__ == name for name in zoo.data.__all__)
-    with pytest.raises(AttributeError):
-        _ = zoo.data.nothing
-
-
 # --- the command line's --data SPEC ---------------------------------------------------------------------
 
 
@@ -103,7 +89,6 @@ def test_every_public_name_can_be_imported():
     ("text", "source", "root"),
     [
         ("folder:/d", Folder(), Path("/d")),
-        ("folder:d/e?test=test", Folder(test="test"), Path("d/e")),
         ("list:D?train=a.txt&test=b.txt", ListFiles(train="a.txt", test="b.txt"), Path("D")),
         ("parquet:D", Parquet(), Path("D")),
         (
@@ -111,13 +96,7 @@ def test_every_public_name_can_be_imported():
             Parquet(train="t-*.parquet", test="v.parquet", image="image", label="fine_label"),
             Path("D"),
         ),
-        ("cifar100:D?download=true", TorchvisionSource(kind="cifar100", download=True), Path("D")),
-        ("hub:a/b", HubDataset(repo="a/b"), None),
-        (
-            "hub:a/b@refs/convert/parquet?test=validation&config=c",
-            HubDataset(repo="a/b", revision="refs/convert/parquet", config="c", test="validation"),
-            None,
-        ),
+        ("cifar100:D", TorchvisionSource(kind="cifar100"), Path("D")),
     ],
 )
 def test_reads_kind_folder_and_keys(text, source, root):
@@ -136,16 +115,13 @@ def test_reads_a_long_tail_few_labels_and_the_seed_of_each_that_is_asked_for():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("digit", 'unknown kind "digit".*Did you mean "digits"'),
+        ("digit", 'no folder or file "digit".*Did you mean "digits"'),
         ("parquet:D?labl=x", 'unknown key "source.labl".*Did you mean "label"'),
-        ("digits?seed=1", 'missing key "long_tail.imbalance"'),
+        ("digits?seed=1", 'unknown key "source.seed"'),
         ("list:D?train=a", "test"),
-        ("digits?imbalance", "expected key=value, each key once"),
-        ("cifar10:D?download=yes", "download"),
-        ("digits?fraction=0.1&per_class=5", "subset: found both of fraction and per_class"),
-        ("hub:a/../b", "repo"),
-        ("hub:a/b?revision=x", "each key once"),
-        ("", "unknown kind"),
+        ("digits?imbalance", "long_tail.imbalance"),
+        ("digits?fraction=0.1&per_class=5", "either fraction or per_class"),
+        ("", "no folder or file"),
     ],
 )
 def test_mistakes_name_what_does_not_fit(text, message):

@@ -42,18 +42,12 @@ def test_published_sizes(n_max, num_classes, imbalance, total):
     assert sum(class_sizes(LongTail(imbalance=float(imbalance)), n_max, num_classes)) == total
 
 
-def test_step_profile_keeps_the_first_half_whole():
-    labels = np.repeat(np.arange(5), 30)
-    kept = select_long_tail(LongTail(profile="step", imbalance=10.0), labels, 5)
-    assert np.bincount(labels[kept]).tolist() == [30, 30, 3, 3, 3]
-
-
 def test_impossible_profiles_name_the_class():
     labels = np.repeat([0, 1], [10, 4])
     with pytest.raises(DataError, match=r"class 1 has 4 images and would keep 5"):
         select_long_tail(LongTail(imbalance=2.0, max_per_class=10), labels, 2)
-    with pytest.raises(DataError, match=r'class "b" has 4 images and would keep 0.*data.long_tail=null$'):
-        select_long_tail(LongTail(imbalance=5.0), labels, 2, ["a", "b"])
+    with pytest.raises(DataError, match=r"class 1 has 4 images and would keep 0"):
+        select_long_tail(LongTail(imbalance=5.0), labels, 2)
 
 
 def test_applies_to_training_only_and_is_described():
@@ -92,15 +86,6 @@ def test_so_many_of_each_class_or_a_clear_error() -> None:
     assert counts(per_class=1) == [1, 1, 1, 1]
     with pytest.raises(DataError, match=r"subset: class 2 has 5 images, expected at least per_class \(6\)"):
         counts(per_class=6)
-
-
-def test_a_smaller_subset_of_one_seed_lies_in_the_larger_and_seeds_differ() -> None:
-    one, ten, other = (
-        set(select_subset(Subset(fraction=fraction, seed=seed), LABELS, 4).tolist())
-        for fraction, seed in ((0.1, 3), (0.4, 3), (0.1, 4))
-    )
-    assert one < ten
-    assert one != other
 
 
 def test_the_draw_is_that_of_numpys_random_state_class_by_class() -> None:

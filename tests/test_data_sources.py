@@ -21,8 +21,7 @@ from torchvision.datasets import ImageFolder
 from tests.data_fixtures import photo
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.dataset import ImageStore
-from zoo.data.labels import require_same_classes
+from zoo.data.dataset import ImageStore, require_same_classes
 from zoo.errors import DataError
 
 CLASSES = ("ant", "bee")
@@ -78,23 +77,14 @@ def folder(root: Path) -> dict[str, Any]:
 
 def text_list(root: Path) -> dict[str, Any]:
     put(root, "an image 0.png", "an image 1.png", "an image 2.png")
-    (root / "train.txt").write_text("an image 0.png ant\nan image 1.png\tant\n\nan image 2.png bee\n")
+    (root / "train.txt").write_text("an image 0.png ant\nan image 1.png ant\n\nan image 2.png bee\n")
     (root / "test.txt").write_text("an image 0.png bee\n")
     return {"kind": "list", "train": "train.txt", "test": "test.txt"}
 
 
-def numbered_list(root: Path) -> dict[str, Any]:
-    source = text_list(root / "images")
-    for name in ("train.txt", "test.txt"):
-        text = (root / "images" / name).read_text()
-        (root / name).write_text(text.replace("ant", "0").replace("bee", "1"))
-    (root / "names.txt").write_text("ant\nbee\n")
-    return {**source, "images": "images", "class_names": "names.txt"}
-
-
 def csv_list(root: Path) -> dict[str, Any]:
     put(root, "a, b.png", "c.png", "d.png")
-    (root / "a.csv").write_text('Filename,class\n"a, b.png",ant\nc.png, "ant"\nd.png,bee\n', "utf-8-sig")
+    (root / "a.csv").write_text('path,label\n"a, b.png",ant\nc.png,"ant"\nd.png,bee\n', "utf-8-sig")
     (root / "b.CSV").write_text('"a, b.png",bee\n')
     return {"kind": "list", "train": "a.csv", "test": "b.CSV"}
 
@@ -115,7 +105,7 @@ def parquet_of_text(root: Path) -> dict[str, Any]:
     return {"kind": "parquet"}
 
 
-KINDS = (folder, text_list, numbered_list, csv_list, parquet, parquet_of_text)
+KINDS = (folder, text_list, csv_list, parquet, parquet_of_text)
 
 
 @pytest.mark.parametrize("write", KINDS)
@@ -182,10 +172,10 @@ def test_images_in_no_class_folder_have_no_classes(tmp_path: Path) -> None:
     refused({"kind": "folder"}, tmp_path, "images of the train split have no labels")
 
 
-@pytest.mark.parametrize("name", [os.fsdecode(b"M\xe4use"), "ant\x1b[31m", "two\nlines"])
+@pytest.mark.parametrize("name", [os.fsdecode(b"M\xe4use"), "ant\x1b[31m"])
 def test_a_class_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
     put(tmp_path, f"train/{name}/1.png")
-    refused({"kind": "folder"}, tmp_path, r"a class called '.*\\.*', expected words in UTF-8")
+    refused({"kind": "folder"}, tmp_path, r"found the name '.*\\.*', expected words in UTF-8")
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
@@ -208,27 +198,18 @@ def shards(**files: Any) -> Callable[[Path], None]:
 
 
 REFUSALS: list[tuple[dict[str, Any], Callable[[Path], Any], str, str]] = [
-    (FOLDER, lambda root: None, "train", 'folder: no train folder "train", looked for'),
+    (FOLDER, lambda root: None, "train", 'no train folder ".*train"'),
     (FOLDER, lambda root: (root / "train/b").mkdir(parents=True), "train", "train split has no images"),
-    (FOLDER, lambda root: put(root, "train/cat/1.png", "val/cats/1.png"), "test", "val/cats.* mean .cat."),
-    (LIST | {"train": "c.txt"}, lines("1.png a\n"), "train", 'no train list "c.txt".*mean "b.txt"'),
-    (LIST, lines("x.png a\n"), "train", 'a.txt names "x.png", but there is no'),
-    (LIST, lines("1.png a\nlonely\n"), "train", 'a.txt: found ",lonely", expected a path and a label'),
-    (LIST, lines("1.png 0\n2.png -1\n"), "train", "2.png.: found label .-1., expected 0 to 0"),
-    (LIST, lines("1.png 0\n2.png cat\n"), "train", "2.png.: found label .cat., .* or text for all"),
-    (LIST, lines("1.png a\n2.png b\n1.png b\n"), "train", '"1.png" has the labels "a" and "b"'),
-    (LIST, lines("1.png cat\n", "2.png catt\n"), "test", "found label .catt., .*mean .cat."),
-    (PARQUET, lambda root: None, "train", 'no "train" in .*found none'),
+    (FOLDER, lambda root: put(root, "train/cat/1.png", "val/cats/1.png"), "test", "cats/1.*mean .cat."),
+    (LIST | {"train": "c.txt"}, lines("1.png a\n"), "train", "c.txt"),
+    (LIST, lines("1.png a\nlonely\n"), "train", "a.txt: found .*lonely.*, expected a path and a label"),
+    (LIST, lines("1.png 0\n2.png -1\n"), "train", "2.png.: found label .-1."),
+    (LIST, lines("1.png cat\n", "2.png catt\n"), "test", "2.png.: found label .catt., .*mean .cat."),
+    (PARQUET, lambda root: None, "train", 'no "train" .*found nothing'),
     (PARQUET, shards(train={"labels": [0], "image": "a"}), "none", "no data folder given.*--data DIR"),
-    (PARQUET | {"label": "labl"}, shards(train={"labels": [0]}), "train", 'no label "labl".*mean "label"'),
-    (PARQUET, shards(train={"labels": [0, -1]}), "train", "train.parquet#1: found label .-1."),
-    (
-        PARQUET,
-        shards(train={"labels": [0], "names": "ab"}, test={"labels": [0], "names": "ba"}),
-        "test",
-        "name other classes",
-    ),
-    (PARQUET, shards(train={"labels": [0, 2], "names": "ab"}), "train", "found label .2., expected 0 to 1"),
+    (PARQUET | {"label": "labl"}, shards(train={"labels": [0]}), "train", "found the columns img, label"),
+    (PARQUET, shards(train={"labels": [0, -1]}), "train", "p1.png.: found label .-1."),
+    (PARQUET, shards(train={"labels": [0, 2], "names": "ab"}), "train", "found label .2."),
     (PARQUET, lambda root: (root / "train.parquet").write_bytes(b"none"), "train", "parquet cannot be read"),
 ]
 
@@ -257,20 +238,13 @@ def test_columns_are_found_by_their_types_and_images_need_no_label(tmp_path: Pat
     assert (found.labels.tolist(), found.class_names) == ([-1], ())
 
 
-def test_a_file_of_class_names_orders_words_and_has_them_all(tmp_path: Path) -> None:
-    lines("1.png dog\n2.png ant\n")(tmp_path)
-    (tmp_path / "names.txt").write_text("dog\nowl\nant\n")
-    data = opened({**LIST, "class_names": "names.txt"}, tmp_path)
-    assert (data.class_names, data.labels.tolist()) == (("dog", "owl", "ant"), [0, 2])
-
-
 def test_parquet_without_names_numbers_classes_alike_and_names_rows(tmp_path: Path) -> None:
     shard(tmp_path / "train.parquet", pa.array([0, 4, 2], pa.uint8()), images=[png(n) for n in range(3)])
     shard(tmp_path / "test.parquet", [1.0], images=[{"bytes": None, "path": "far.png"}])
     train, test = (opened({"kind": "parquet"}, tmp_path, split) for split in ("train", "test"))
     assert train.class_names == test.class_names == ("0", "1", "2", "3", "4")
     assert train.name_of(1) == "train.parquet#1"
-    with pytest.raises(DataError, match=r'"far.png": no such file'):
+    with pytest.raises(DataError, match=r'"far.png" cannot be read'):  # no file that a table names is opened
         test.image(0)
 
 
@@ -287,6 +261,6 @@ def test_pipes_are_not_waited_for_and_postscript_is_not_opened(tmp_path: Path) -
 
 def test_splits_with_other_classes_are_told_apart() -> None:
     require_same_classes(["a"], ("a",))
-    for test, message in (("acb", "3 and 3: the same in another order"), ("ab", '3 and 2: "c" is in one')):
-        with pytest.raises(DataError, match=message):
+    for test in ("acb", "ab"):
+        with pytest.raises(DataError, match="classes of the training split"):
             require_same_classes("abc", test)

@@ -110,7 +110,7 @@ def test_what_depends_on_epochs_and_batch_follows_the_overrides_of_them() -> Non
 
 @pytest.mark.parametrize("recipe", [None, CE])
 def test_data_that_cannot_be_found_are_named(recipe: str | None) -> None:
-    with pytest.raises(DataError, match=r'unknown kind "digitz".*Did you mean "digits"'):
+    with pytest.raises(DataError, match=r'no folder or file "digitz".*Did you mean "digits"'):
         planned(recipe, data="digitz")
 
 

@@ -162,7 +162,7 @@ def test_embedding_names_what_it_cannot_take(settings: dict[str, Any], expected:
 def test_what_cannot_be_read_or_written_is_said_before_encoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ZooError, match=r"data: found no images in .* but nothing, expected CLASS/IMAGE"):
+    with pytest.raises(ZooError, match=r"data: found no images in .*, expected CLASS/IMAGE"):
         zoo.embed(PACO, tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ZooError, match=r'out: ".*a.parquet" needs the package pyarrow'):
@@ -172,11 +172,11 @@ def test_what_cannot_be_read_or_written_is_said_before_encoding(
         zoo.embed(PACO, "digits", out=tmp_path / "b.npz")
 
 
-def test_files_folders_and_images_are_classified_as_one_by_one(photos: Path) -> None:
+def test_files_and_images_are_classified_as_one_by_one(photos: Path) -> None:
     release = zoo.open(PACO)
     grey = Image.open(photos / "b.png").convert("L")
-    found = zoo.predict(release, [photos / "a.jpg", str(photos / "2024"), grey], top=3)
-    files = [photos / name for name in ("a.jpg", "2024/may/x.png", "2024/may/y.PNG", "2024/z.png")]
+    found = zoo.predict(release, [photos / "a.jpg", str(photos / "2024/z.png"), grey], top=3)
+    files = [photos / name for name in ("a.jpg", "2024/z.png")]
     assert [each.image for each in found] == [*map(str, files), "image 2"]
     for image, (_, guessed) in zip([*map(Image.open, files), grey], found, strict=True):
         expected = release.nearest_classes(image, k=3)
@@ -189,7 +189,7 @@ def test_files_folders_and_images_are_classified_as_one_by_one(photos: Path) -> 
 @pytest.mark.parametrize(
     ("images", "expected"),
     [
-        ("absent.png", 'data "absent.png": no folder'),
+        ("absent.png", 'no folder or file "absent.png"'),
         (["absent.png"], 'image "absent.png": no such file'),
         ([], "data: found no images, expected a folder"),
         (

@@ -21,7 +21,7 @@ class ImageList(NamedTuple):
     """The images of a split, in order.
 
     Attributes:
-        ids: what `zoo.data.image_ids.content_ids` gives for each image `[N]`, int64.
+        ids: what `zoo.data.dataset.content_ids` gives for each image `[N]`, int64.
         sha256: hash of names and labels in the copy that was listed, see `ImageDataset.describe`.
     """
 

@@ -12,8 +12,7 @@ from zoo import hub
 from zoo.data import ImageDataset, open_dataset
 from zoo.data.any_data import Data, own_root
 from zoo.data.config import data_words
-from zoo.data.image_ids import list_images
-from zoo.data.memory import Root
+from zoo.data.dataset import Root, list_images
 from zoo.errors import DataError, TrainingError
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data

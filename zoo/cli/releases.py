@@ -64,7 +64,7 @@ def embed(
 
 def predict(
     name: str = NAME,
-    images: list[Path] | None = Argument(None, help="Image files, and folders of images at any depth."),
+    images: list[Path] | None = Argument(None, help="Image files, or a folder of images at any depth."),
     data: str | None = Option(None, "--data", help="Or all images of a folder or data spec."),
     top: int = Option(1, "--top", min=1, help="Classes to print for each image."),
     out: Path | None = Option(None, "--out", help="Write the table to this .csv file instead."),
@@ -80,7 +80,7 @@ def predict(
     from zoo.evaluation.predict import prior_words
     from zoo.training.progress import say
 
-    release, given = zoo.open(name), images or data
+    release, given = zoo.open(name), images[0] if images and len(images) == 1 else images or data
     found = zoo.predict(release, given, top, device=device, workers=workers, max_bad_images=max_bad_images)
     if out is None:
         rows = [(one_line(each.image), label, f"{p:.3f}") for each in found for label, p in each.classes]

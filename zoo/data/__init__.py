@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zoo.data.config import DataConfig, EvalView, LongTail, ViewsConfig, parse_data_spec
 from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.data.batches import Batch as Batch
-    from zoo.data.config import DataConfig as DataConfig
-    from zoo.data.config import EvalView as EvalView
-    from zoo.data.config import LongTail as LongTail
-    from zoo.data.config import ViewsConfig as ViewsConfig
-    from zoo.data.config import parse_data_spec as parse_data_spec
     from zoo.data.dataset import ImageDataset as ImageDataset
     from zoo.data.loader import TrainLoader as TrainLoader
     from zoo.data.sources import open_dataset as open_dataset
@@ -23,13 +19,8 @@ if TYPE_CHECKING:
     from zoo.data.views import TensorViews as TensorViews
 
 _HOME_OF = {
-    **dict.fromkeys(("DataConfig", "EvalView", "LongTail", "ViewsConfig", "parse_data_spec"), "config"),
-    "Batch": "batches",
-    "ImageDataset": "dataset",
-    "TensorViews": "views",
-    "TrainLoader": "loader",
-    "eval_images": "streamed",
-    "open_dataset": "sources",
+    **{"Batch": "batches", "ImageDataset": "dataset", "TensorViews": "views", "TrainLoader": "loader"},
+    **{"eval_images": "streamed", "open_dataset": "sources"},
 }
-__all__ = [*_HOME_OF]  # noqa: PLE0604
+__all__ = ["DataConfig", "EvalView", "LongTail", "ViewsConfig", "parse_data_spec", *_HOME_OF]  # noqa: PLE0604
 __getattr__ = attributes(__name__, _HOME_OF)

@@ -66,8 +66,9 @@ def _file_of(dataset: ImageDataset, image_size: int | None) -> Path | None:
         return None
     decoder = features.version("libjpeg_turbo") or features.version("jpg")
     key = hashlib.sha256(f"{FORMAT} {PIL.__version__} {decoder} {image_size}\n".encode())
-    key.update(f"{len(dataset)} {encoded.selection}\n".encode())
-    for path in encoded.files:
+    files, selection = encoded
+    key.update(f"{len(dataset)} {selection}\n".encode())
+    for path in files:
         key.update(os.fsencode(os.path.abspath(path)) + b"\n")  # noqa: PTH100  # as text, 10x faster
         with suppress(OSError):
             status = os.stat(path)  # noqa: PTH116

@@ -13,8 +13,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Interpolation, Op, PositiveInt
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError
 
+_ByKind = Field(discriminator="kind")
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
 PositiveTriple = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
@@ -52,10 +53,6 @@ class ListFiles(Config):
     """List of the training images; one whose name ends in .csv has the columns "path,label"."""
     test: str
     """List of the test images."""
-    images: str = "."
-    """Folder that the paths in the lists are relative to."""
-    class_names: str | None = None
-    """Optional text file, the name of one class a line; else classes are "0", "1", ..."""
 
 
 class Parquet(Config):
@@ -72,24 +69,6 @@ class Parquet(Config):
     """Column of integers or words; where there is no "img" or "label", the only one of its type."""
 
 
-class HubDataset(Config):
-    """The parquet files of a data set on the Hub, fetched into its own cache."""
-
-    kind: Literal["hub"] = "hub"
-    repo: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")]
-    """The data set's repository, `org/name`."""
-    revision: str | None = None
-    """Branch, tag or commit; by default `main`. Without a network, what the cache has of it is read."""
-    config: str | None = None
-    """The folder of the files in the repository ("." for the top); needed where several have some."""
-    train: str = "train"
-    """Name of a split, or a pattern for the names of its files; as for parquet files."""
-    test: str = "test"
-    """Likewise, of the test images."""
-    label: str | None = None
-    """Column of integers or words; by default the one of class labels, or called `label`."""
-
-
 class Memory(Config):
     """Images that a Python program holds, which are given as `data` each time."""
 
@@ -100,11 +79,8 @@ class Memory(Config):
     """Of labels and pixels, or of a sample of these."""
 
 
-Source = Annotated[
-    Digits | TorchvisionSource | Folder | ListFiles | Parquet | HubDataset | Memory,
-    Field(discriminator="kind"),
-    named_by("kind"),
-]
+_Sources = Digits | TorchvisionSource | Folder | ListFiles | Parquet | Memory
+Source = Annotated[_Sources, _ByKind, named_by("kind")]
 
 
 class Holdout(Config):
@@ -119,8 +95,8 @@ class Holdout(Config):
 class LongTail(Config):
     """How many images of each class are kept for training; see `zoo.data.long_tail`."""
 
-    profile: Literal["exponential", "step"] = "exponential"
-    """`exponential`, n_c = n_max / imbalance^(c / (C - 1)); `step`, half of the classes n_max / imbalance."""
+    profile: Literal["exponential"] = "exponential"
+    """n_c = n_max / imbalance^(c / (C - 1))."""
     imbalance: Annotated[float, Field(ge=1)]
     """Largest class / smallest class, >= 1."""
     seed: Seed = 0
@@ -142,32 +118,29 @@ class Subset(Config):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.fraction is None) == (self.per_class is None):
-            both = "both" if self.fraction is not None else "neither"
-            raise ValueError(f"subset: found {both} of fraction and per_class, expected one of them")
+            raise ValueError("subset: expected either fraction or per_class")
         return self
 
 
-Rate = Annotated[float, Field(ge=0, lt=1)]
+class Candidates(Config):
+    """Wrong labels join an image's candidates at random."""
 
-
-class UniformCandidates(Config):
-    """Every wrong label joins an image's candidates with probability `rate`."""
-
-    kind: Literal["uniform"] = "uniform"
-    rate: Rate
-    """Of each wrong label; 0: the true label is known."""
+    rate: Annotated[float, Field(ge=0, lt=1)]
+    """Probability of each wrong label; 0: the true label is known."""
     seed: Seed = 0
     """Of the draws."""
 
 
-class GroupedCandidates(Config):
+class UniformCandidates(Candidates):
+    """Every wrong label joins with probability `rate`."""
+
+    kind: Literal["uniform"] = "uniform"
+
+
+class GroupedCandidates(Candidates):
     """Every wrong label of the true label's own group joins with probability `rate`, no other does."""
 
     kind: Literal["grouped"] = "grouped"
-    rate: Rate
-    """Of each wrong label of the group."""
-    seed: Seed = 0
-    """Of the draws."""
     groups: list[list[str]]
     """The names of the classes in each group; every class of the data is in exactly one."""
 
@@ -183,9 +156,7 @@ class DataConfig(Config):
     """Applies to the training split only."""
     subset: Subset | None = None
     """Few labels: a part of each class of what the long tail keeps; training split only."""
-    partial_labels: Annotated[UniformCandidates | GroupedCandidates, Field(discriminator="kind")] | None = (
-        None
-    )
+    partial_labels: Annotated[UniformCandidates | GroupedCandidates, _ByKind] | None = None
     """Which classes are candidates for the label of each training image, the true one among them."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
@@ -201,58 +172,36 @@ class DataConfig(Config):
         return {key: value for key, value in values.items() if key != "holdout" or value is not None}
 
 
-def selection_words(long_tail: Mapping[str, Any] | None, subset: Mapping[str, Any] | None) -> list[str]:
-    """Return in a few words what of a data set is trained on, e.g. `["long tail 50", "1 % of labels"]`."""
-    words = [f"long tail {long_tail['imbalance']:g}"] if long_tail else []
-    if subset and subset.get("per_class"):
-        words.append(f"{subset['per_class']} labels a class")
-    elif subset:
-        words.append(f"{100 * subset['fraction']:g} % of labels")
-    return words
-
-
 def data_words(facts: Mapping[str, Any]) -> str:
-    """Return a name for described data, e.g. `digits, long tail 50` or `cifar100 fine_label`."""
-    return ", ".join([str(facts["name"]), *selection_words(facts.get("long_tail"), facts.get("subset"))])
-
-
-_KINDS = ("digits", "cifar10", "cifar100", "folder", "list", "parquet", "hub")
+    """Return a name for described data and what of them is used, e.g. `digits, long tail 50`."""
+    words, tail, subset = [str(facts["name"])], facts.get("long_tail"), facts.get("subset")
+    if tail:
+        words.append(f"long tail {tail['imbalance']:g}")
+    if subset:
+        few = subset.get("per_class")
+        words.append(f"{few} labels a class" if few else f"{100 * subset['fraction']:g} % of labels")
+    return ", ".join(words)
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     """Return the configuration and the data folder of a spec `KIND[:DIR][?key=value&...]`.
 
-    A data set on the Hub has its repository for the folder: `hub:org/name[@revision]`. Keys are those of the
-    source, `LongTail` and `Subset`; `seed` is that of each of the last two that is asked for.
-
-    Raises:
-        ZooError: naming the kind, key or value that does not fit, and the nearest valid one.
+    Keys are those of the source, `LongTail` and `Subset`; `seed` is that of both, where they are asked for.
+    Raises ZooError naming the kind, key or value that does not fit, and the nearest valid one.
     """
-    where = f'data "{text}"'
+    where = f'data: no folder or file "{text}", and as a spec'
     place, _, query = text.partition("?")
     kind, _, folder = place.partition(":")
-    if kind not in _KINDS:
-        hint = did_you_mean(kind, _KINDS)
-        raise DataError(f'{where}: no folder, and unknown kind "{kind}".{hint} Kinds: {", ".join(_KINDS)}')
-    values: dict[str, dict[str, Any]] = {"source": {"kind": kind}, "subset": {}, "long_tail": {}}
-    if kind == "hub":
-        repo, _, revision = folder.partition("@")
-        values["source"] |= {"repo": repo, "revision": revision or None}
-        folder = ""
-    draws: dict[str, type[Config]] = {"subset": Subset, "long_tail": LongTail}
-    for item in query.split("&") if query else []:
-        key, equals, value = item.partition("=")
-        homes = [name for name, section in draws.items() if key in section.model_fields] or ["source"]
-        if not equals or key in values[homes[0]]:
-            raise DataError(f'{where}: found "{item}", expected key=value, each key once')
-        for home in homes:
-            is_text = home == "source" and key != "download"
-            values[home][key] = value if is_text else load_yaml(value, where)
-    if not values["subset"].keys() - {"seed"}:
-        del values["subset"]
-    if not values["long_tail"].keys() - {"seed"} and ("subset" in values or not values["long_tail"]):
-        del values["long_tail"]
-    return parse(DataConfig, values, where), Path(folder).expanduser() if folder else None
+    given = dict(item.partition("=")[::2] for item in query.split("&") if item)
+    values: dict[str, Any] = {}
+    sections: dict[str, type[Config]] = {"long_tail": LongTail, "subset": Subset}
+    for name, section in sections.items():
+        own = {key: load_yaml(given[key], where) for key in section.model_fields if key in given}
+        if own.keys() - {"seed"}:
+            values[name] = own
+    drawn = {key for own in values.values() for key in own}
+    values["source"] = {"kind": kind} | {key: value for key, value in given.items() if key not in drawn}
+    return parse(DataConfig, values, where, DataError), Path(folder).expanduser() if folder else None
 
 
 class EvalView(Config):

@@ -1,71 +1,65 @@
-"""A labelled image data set as every later stage sees it, whatever it was read from."""
+"""Labelled images as every later stage sees them: numbered classes, and images told by their content."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from zoo.data.decode import read_image, read_size
-from zoo.errors import DataError
+from zoo.config import plain_kind
+from zoo.data.config import Memory
+from zoo.data.decode import progress, read_image, read_size
+from zoo.errors import DataError, did_you_mean, few
+from zoo.images import ImageList
 
 Split = Literal["train", "test"]
-
-
-class Encoded(NamedTuple):
-    """Files that images are decoded from: one each, or tables of many, with the rows selected of them."""
-
-    files: Sequence[Path]
-    selection: str = ""
+TEST_PARTS = ("val", "valid", "validation", "test")  # beside `train`; the first that is there
+_EXPECTED = "a folder, file or spec, a Dataset of Hugging Face or torch, a list of images or (image, label)"
+_SAMPLED = 256  # images of a data set that tell it apart from others
+MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
 
 
 @dataclass(frozen=True)
 class ImageStore:
-    """Images by row, as a source holds them."""
+    """Images by row, as a source holds them, and their labels, as it writes them."""
 
     items: Any  # each a path, `{bytes, path}` as Hugging Face has it, or anything that `read_image` takes
-    names: Sequence[str] | None = None  # the same on every machine: they are hashed; None: "image 0", ...
+    names: Sequence[str] = ()  # the same on every machine: they are hashed; by default "image 0", ...
+    labels: Sequence[Any] | None = None
+    class_names: Sequence[str] | None = None  # in order, where the source knows them
+    settings: Mapping[str, Any] = field(default_factory=dict)  # facts that records keep
     folder: Path | None = None  # that paths are relative to
-    tables: Encoded | None = None  # the parquet files that hold all items, and the column that does
+    tables: tuple[Sequence[Path], str] | None = None  # parquet files that hold all items, and the column
     has_copies: bool = False  # whether others have the same pixels under other names or in another order
 
 
+@dataclass(eq=False)
 class ImageDataset:
-    """Images with a label each; does not change after it is made.
+    """Images with a label each; does not change after it is made."""
 
-    Attributes:
-        labels: class of each image `[N]`, int64, read-only; -1 where there are no classes.
-        class_names: name of each class, C of them.
-        candidates: for partial labels, which classes are possible for each image `[N, C]`, bool, read-only;
-            else None.
-        settings: what it was made from, plain values for `describe`.
-    """
+    store: ImageStore
+    labels: NDArray[np.int64]  # class of each image [N], read-only; -1 where there are no classes
+    class_names: tuple[str, ...]  # of C classes
+    rows: Any = None  # of the store, for each image [N]; by default all, in order
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, for `describe`
+    candidates: NDArray[np.bool_] | None = None  # partial labels: possible classes [N, C], read-only
+    known_as: str | None = None  # the hash by which another copy of the same images and labels is recorded
 
-    def __init__(
-        self,
-        store: ImageStore,
-        labels: ArrayLike,
-        class_names: Sequence[str],
-        *,
-        rows: ArrayLike | None = None,
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        """Take `labels` `[N]` and, for a part of `store`, its `rows` `[N]` (default: all, in order)."""
-        self.labels: NDArray[np.int64] = np.array(labels, dtype=np.int64)
-        self.labels.setflags(write=False)
-        self.class_names = tuple(class_names)
-        self.settings = dict(settings or {})
-        self.candidates: NDArray[np.bool_] | None = None
-        self._store = store
-        self._rows = np.arange(len(self.labels)) if rows is None else np.array(rows, dtype=np.int64)
-        self._known_as: str | None = None
+    def __post_init__(self) -> None:
+        self.labels, self.class_names = np.array(self.labels, dtype=np.int64), tuple(self.class_names)
+        self.rows = np.arange(len(self.labels)) if self.rows is None else self.rows
+        for array in (self.labels, *([] if self.candidates is None else [self.candidates])):
+            array.setflags(write=False)
 
     def __len__(self) -> int:
         """Return the number of images N."""
@@ -83,11 +77,10 @@ class ImageDataset:
 
     def item(self, index: int) -> Any:
         """Return image `index` as it is held: a `Path`, encoded bytes, or decoded in some form."""
-        item = self._store.items[int(self._rows[index])]
-        item = item.as_py() if hasattr(item, "as_py") else item  # of Arrow's columns
-        if isinstance(item, dict) and "bytes" in item:
-            item = item.get("path") if item["bytes"] is None else item["bytes"]
-        return Path(self._store.folder or "", item) if isinstance(item, str | Path) else item
+        item = self.store.items[int(self.rows[index])]
+        if isinstance(item, dict) and "bytes" in item:  # no path in a table is followed
+            item = item["path"] if item["bytes"] is None and not self.store.tables else item["bytes"]
+        return Path(self.store.folder or "", item) if isinstance(item, str | Path) else item
 
     def image(self, index: int) -> Image.Image:
         """Return image `index` as RGB; raise DataError naming it where it cannot be read."""
@@ -99,54 +92,36 @@ class ImageDataset:
 
     def name_of(self, index: int) -> str:
         """Return the name of image `index`: its path in the data set, or its place in a file."""
-        row = int(self._rows[index])
-        return f"image {row}" if self._store.names is None else self._store.names[row]
+        row = int(self.rows[index])
+        return self.store.names[row] if self.store.names else f"image {row}"
 
-    def encoded(self) -> Encoded | None:
-        """Return the files that the images are decoded from; None: they need no decoding."""
-        if self._store.tables is not None:
-            rows = hashlib.sha256(self._rows.astype("<i8").tobytes()).hexdigest()
-            return Encoded(self._store.tables.files, f"{self._store.tables.selection} {rows}")
-        if not len(self) or not isinstance(self._store.items, list):
-            return None
-        files = [self.item(index) for index in range(len(self))]
-        return Encoded(files) if all(isinstance(file, Path) for file in files) else None
-
-    def has_copies(self) -> bool:
-        """Return whether other copies have the same pixels: not where one is a JPEG or lossy WebP."""
-        return self._store.has_copies and not any(_is_lossy(self.item(row)) for row in range(len(self)))
+    def encoded(self) -> tuple[Sequence[Path], str] | None:
+        """Return the files that images are decoded from, and what is selected of them; None: none are."""
+        if self.store.tables is not None:
+            files, column = self.store.tables
+            return files, f"{column} {hashlib.sha256(self.rows.astype('<i8').tobytes()).hexdigest()}"
+        files = [self.item(row) for row in range(len(self))] if isinstance(self.store.items, list) else []
+        return (files, "") if files and all(isinstance(file, Path) for file in files) else None
 
     def _copy(self, **changes: Any) -> ImageDataset:
-        other = copy(self)
-        vars(other).update({"settings": dict(self.settings), "_known_as": None, **changes})
-        for array in (other.labels, other.candidates):
-            if array is not None:
-                array.setflags(write=False)
-        return other
-
-    def known_as(self, sha256: str) -> ImageDataset:
-        """Return the data set under the hash by which a copy with the same images and labels is recorded."""
-        return self._copy(settings={**self.settings, "by_content": True}, _known_as=sha256)
+        return replace(self, **{"known_as": None, **changes})
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
         chosen = np.array(indices, dtype=np.int64)
         candidates = None if self.candidates is None else self.candidates[chosen]
-        return self._copy(labels=self.labels[chosen], _rows=self._rows[chosen], candidates=candidates)
+        return self._copy(labels=self.labels[chosen], rows=self.rows[chosen], candidates=candidates)
 
     def with_candidates(
         self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
     ) -> ImageDataset:
         """Return the data set with partial labels `[N, C]`, the classes possible for each image, or without.
 
-        `origin`, plain values, tells `describe` where they come from. Raises DataError for another shape, or
-        where a true label is missing.
+        `origin` tells `describe` where they come from. Raises DataError where a true label is missing.
         """
-        if candidates is None and self.candidates is None:
-            return self
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         if candidates is None:
-            return self._copy(candidates=None, settings=settings)
+            return self if self.candidates is None else self._copy(candidates=None, settings=settings)
         given, shape = np.array(candidates, dtype=np.bool_), (len(self), self.num_classes)
         if given.shape != shape or not given[np.arange(len(self)), self.labels].all():
             raise DataError(f"partial_labels: found {[*given.shape]}, expected {[*shape]} with true labels")
@@ -154,8 +129,6 @@ class ImageDataset:
 
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set, without candidates, with its classes among `class_names`, by their names."""
-        if tuple(class_names) == self.class_names:
-            return self
         known = {name: place for place, name in enumerate(class_names)}
         places = np.array([known[name] for name in self.class_names], dtype=np.int64)
         labels = np.where(self.labels < 0, -1, places[self.labels])
@@ -164,10 +137,6 @@ class ImageDataset:
     def without_labels(self) -> ImageDataset:
         """Return the images without classes: every label is -1."""
         return self._copy(labels=np.full(len(self), -1), class_names=(), candidates=None)
-
-    def renamed(self, class_names: Sequence[str]) -> ImageDataset:
-        """Return the data set with other names for its classes, C in the same order."""
-        return self._copy(class_names=tuple(class_names))
 
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set: settings, counts, and a hash of its images."""
@@ -184,9 +153,187 @@ class ImageDataset:
         if self.num_classes:
             counts = self.class_counts
             facts["class_counts"] = {"largest": int(counts.max()), "smallest": int(counts.min())}
-        return {**facts, "sha256": self._known_as or digest.hexdigest()}
+        return {**facts, "sha256": self.known_as or digest.hexdigest()}
 
 
-def _is_lossy(item: Any) -> bool:
-    is_encoded = isinstance(item, bytes)
-    return is_encoded and (item.startswith(b"\xff\xd8\xff") or item[12:16] == b"VP8 ")  # lossless is "VP8L"
+def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = "data") -> ImageDataset:
+    """Return the data set of a store, with labels numbered by the classes of the training split, `trained`.
+
+    Classes are those that the data name, else the training split's words, sorted, or "0", "1", ... up to its
+    largest number; names are in the Unicode form NFC. There are none where either split has no labels. Raises
+    DataError, beginning with `where`, for numbers beside text, or a label that is no class.
+    """
+    labels, known, names = store.labels, (trained or store).labels, (trained or store).class_names
+    if labels is None or known is None:
+        return ImageDataset(store, np.full(len(store.names), -1), (), settings=store.settings)
+    if all(isinstance(label, str) for label in (*labels, *known)):
+        classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*known})))
+        places = {name: place for place, name in enumerate(classes)}
+        numbers = [places.get(normalize("NFC", label), -1) for label in labels]
+    else:
+        count = len(names) if names else max(map(_number, known)) + 1
+        classes = [normalize("NFC", str(name)) for name in names or range(count)]
+        numbers = [number if (number := _number(label)) < count else -1 for label in labels]
+    if -1 in numbers:
+        image, label = store.names[numbers.index(-1)], str(labels[numbers.index(-1)])[:80]
+        expected = f"one of {few(classes)}.{did_you_mean(label, classes)}"
+        raise DataError(f'{where}: image "{image}": found label {label!r}, expected {expected}')
+    return ImageDataset(store, np.array(numbers), tuple(classes), settings=store.settings)
+
+
+def _number(label: Any) -> int:
+    """Return a label of any type of number; -1: it is no class."""
+    value = label.item() if getattr(label, "shape", None) == () else label
+    is_class = isinstance(value, int | float) and 0 <= value < MAX_CLASSES and value == int(value)
+    return int(value) if is_class else -1
+
+
+def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
+    """Raise DataError, beginning with `where`, if two splits have other classes or another order of them."""
+    if tuple(train) != tuple(test):
+        raise DataError(f"{where}classes of the training split: {few(train)}; of the test split: {few(test)}")
+
+
+class OtherImages(DataError):
+    """Not all images of a list are in the data set."""
+
+
+def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
+    """Return 8 bytes of the SHA-256 of each image's size, label and pixels `[N]`, int64; -1: unreadable."""
+    ids = np.full(len(dataset), -1, dtype=np.int64)
+    with progress(len(dataset), "comparing") as advance:
+        for index, label in enumerate(dataset.labels.tolist()):
+            advance(1)
+            with suppress(DataError):
+                image = dataset.image(index)
+                digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
+                ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+    return ids
+
+
+def list_images(dataset: ImageDataset) -> ImageList | None:
+    """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
+
+    That is for digits, image files, encodings but PNG, which may be lossy, and partial labels, drawn by row.
+    """
+    if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
+        return None
+    images = map(dataset.item, range(len(dataset)))
+    if any(isinstance(image, bytes) and not image.startswith(b"\x89PNG") for image in images):
+        return None
+    ids = content_ids(dataset)
+    return None if (ids == -1).any() else ImageList(ids, dataset.describe()["sha256"])
+
+
+def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
+    """Return the listed images of `whole`, in the list's order; raise OtherImages where some are missing."""
+    places: defaultdict[int, list[int]] = defaultdict(list)
+    for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
+        places[content].append(place)  # equal images stand for each other, the first one first
+    found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
+    if missing := len(listed.ids) - len(found):
+        counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
+        raise OtherImages(f"{counts}, by their pixels and labels")
+    return replace(whole.subset(found), known_as=listed.sha256)
+
+
+class _Column:
+    """One column of rows: the images of (image, label), or of a Hugging Face data set."""
+
+    def __init__(self, rows: Any, key: int | str) -> None:
+        self._rows, self._key = rows, key
+
+    def __getitem__(self, row: int) -> Any:
+        return self._rows[row][self._key]
+
+
+class MemoryImages:
+    """Images of a program: `sets`, to train and maybe to test on, and the `source` that a recipe records."""
+
+    def __init__(self, data: Any) -> None:
+        """Take what `as_data` takes that is neither a path nor a spec; raise DataError for anything else."""
+        parts: dict[Split, Any] = {"train": data}
+        if isinstance(data, Mapping):
+            test = next((name for name in TEST_PARTS if name in data), None)
+            keys: dict[Split, Any] = {"train": "train", "test": test}
+            parts = {split: data[key] for split, key in keys.items() if key in data}
+            if not parts:
+                raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
+        stores = {split: _store_of(part) for split, part in parts.items()}
+        trained = next(iter(stores.values()))
+        self.sets = {split: labelled(store, trained) for split, store in stores.items()}
+        digest = hashlib.sha256()
+        for found in self.sets.values():
+            digest.update(found.describe()["sha256"].encode())
+            for row in range(0, len(found), -(-len(found) // _SAMPLED)):
+                if not isinstance(found.item(row), Path):
+                    digest.update(np.asarray(found.image(row)).tobytes())
+        name = type(next(iter(parts.values()))).__name__.lower()
+        self.source = Memory(name=name, sha256=digest.hexdigest())
+
+
+Root = str | Path | MemoryImages | None  # a folder, or a program; None where the source needs neither
+
+
+def _store_of(data: Any) -> ImageStore:
+    """Return the images of a data set or list; one without a path is called by its number."""
+    is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
+    if isinstance(data, Mapping | str | np.ndarray) or not is_indexed or not len(data):
+        found = "no images" if is_indexed and not len(data) else plain_kind(data)
+        raise DataError(f"data: found {found}, expected {_EXPECTED}")
+    names = [f"image {row}" for row in range(len(data))]
+    hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
+    if hub is not None and isinstance(data, hub.Dataset):
+        return table_rows(data, names)
+    in_list = isinstance(data, list | tuple)
+    pairs = {isinstance(row, list | tuple) and len(row) == 2 for row in (data if in_list else [data[0]])}
+    if len(pairs) > 1:
+        raise DataError("data: found images with and without a label, expected (image, label) for all")
+    images = _Column(data, 0) if pairs == {True} else data
+    if in_list:
+        images = [images[row] for row in range(len(data))]
+        names = [str(x) if isinstance(x, str | Path) else name for x, name in zip(images, names, strict=True)]
+    if pairs == {False}:
+        return ImageStore(images, names)
+    whole = getattr(data, "dataset", data)  # of a torch Subset
+    is_plain = getattr(whole, "target_transform", None) is None
+    listed = getattr(data, "targets", None) if is_plain else None  # known before an image is decoded
+    labels = [data[row][1] for row in range(len(data))] if listed is None else list(listed)
+    classes = getattr(whole, "classes", None) if is_plain else None
+    return ImageStore(images, names, labels, [*map(str, classes)] if classes else None)
+
+
+def table_rows(
+    data: Any, names: Sequence[str], image: str = "img", label: str = "label", files: Sequence[Path] = ()
+) -> ImageStore:
+    """Return a Hugging Face `Dataset`, maybe of parquet `files`, with images as they are stored.
+
+    Images and labels, if any, are in the columns called so, else in the only one of their type. `names` are
+    those of images without a path. Raises DataError where several columns could be meant.
+    """
+    from datasets import ClassLabel, Image
+
+    features = data.features
+    types = {key: getattr(value, "dtype", type(value).__name__) for key, value in features.items()}
+
+    def find(name: str, default: str, kind: type, others: tuple[str, ...]) -> list[str]:
+        if name in features or name != default:
+            return [name]
+        of_kind = [key for key, feature in features.items() if isinstance(feature, kind)]
+        return of_kind or [key for key, dtype in types.items() if dtype.startswith(others)]
+
+    images = find(image, "img", Image, ("dict", "binary", "large_binary"))
+    labels = find(label, "label", ClassLabel, ("int", "uint", "string", "large_string"))
+    if len(images) != 1 or len(labels) > 1 or not {*images, *labels} <= types.keys():
+        expected = "one of images and one of labels, or image= and label= that say which"
+        raise DataError(f"data: found the columns {', '.join(types)}, expected {expected}")
+    image, plain = images[0], data.with_format(None)
+    encoded = plain.select_columns([image]).cast_column(image, Image(decode=False))
+    paths = encoded.flatten().select_columns([f"{image}.path"])[:][f"{image}.path"]
+    names = [path or name for path, name in zip(paths, names, strict=True)]
+    tables, has_copies = (files, image) if files else None, bool(files)
+    store = ImageStore(_Column(encoded, image), names, tables=tables, has_copies=has_copies)
+    if not labels:
+        return store
+    class_names = getattr(features[labels[0]], "names", None)
+    return replace(store, labels=plain.select_columns(labels)[:][labels[0]], class_names=class_names)

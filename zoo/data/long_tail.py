@@ -9,36 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.config import GroupedCandidates, LongTail, Subset, UniformCandidates
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def class_sizes(config: LongTail, n_max: int, num_classes: int) -> list[int]:
-    """Return how many images of each class are kept, `[C]`, before any check that there are as many.
+    """Return how many images of each class are kept, `[C]`: n_c = int(n_max * (1 / imbalance)^(c / (C - 1))).
 
-    Exponential: n_c = int(n_max * IF^(c / (C - 1))); step: n_max for the first C // 2 classes,
-    int(n_max * IF) for the others, with IF = 1 / imbalance. Source: LDAM (1906.07413), its
-    `imbalance_cifar.py` in https://github.com/kaidic/LDAM-DRW
+    Source: LDAM (1906.07413), its `imbalance_cifar.py` in https://github.com/kaidic/LDAM-DRW
     """
-    factor = 1 / config.imbalance
-    if config.profile == "step":
-        head = num_classes // 2
-        return [n_max] * head + [int(n_max * factor)] * (num_classes - head)
-    return [int(n_max * factor ** (c / (num_classes - 1))) for c in range(num_classes)]
+    return [int(n_max * (1 / config.imbalance) ** (c / (num_classes - 1))) for c in range(num_classes)]
 
 
-def select_long_tail(
-    config: LongTail, labels: NDArray[np.int64], num_classes: int, names: Sequence[str] = ()
-) -> NDArray[np.int64]:
+def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
     """Return the kept positions in `labels` `[N]`, class by class, in the shuffled order within a class.
 
     As in LDAM's code, NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order
     and from one stream, and the first n_c stay. n_max is `max_per_class`, by default the size of the
-    smallest class. `names`, of the classes, are for the errors.
-
-    Raises DataError naming the first class that has fewer images than its n_c, or that would keep none.
+    smallest class. Raises DataError naming the first class that would keep none, or more than it has.
     """
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
@@ -49,8 +39,7 @@ def select_long_tail(
         members = np.flatnonzero(labels == c)
         if not 0 < size <= len(members):
             raise DataError(
-                f"long_tail: {_called(c, names)} has {len(members)} images and would keep {size}, with "
-                f"imbalance {config.imbalance:g} and at most {n_max} images of a class; lower the imbalance "
+                f"long_tail: class {c} has {len(members)} images and would keep {size}; lower the imbalance "
                 "or max_per_class; of data that are long-tailed already: --set data.long_tail=null"
             )
         random.shuffle(members)
@@ -58,19 +47,13 @@ def select_long_tail(
     return np.concatenate(kept).astype(np.int64)
 
 
-def _called(c: int, names: Sequence[str]) -> str:
-    return f'class "{names[c]}"' if names else f"class {c}"
-
-
-def select_subset(
-    config: Subset, labels: NDArray[np.int64], num_classes: int, names: Sequence[str] = ()
-) -> NDArray[np.int64]:
+def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
     """Return the positions of few labelled images in `labels` `[N]`, in their order.
 
     NumPy's legacy RandomState(seed) permutes the positions of each class, in class order and from one stream,
     and the first ones stay: so with one seed 1 % of the labels are among the 10 %. A class keeps its
-    `fraction` rounded to the nearest image (a half to the even one), and one at least. `names`, of the
-    classes, are for the DataError that names the first class with fewer than `per_class` images.
+    `fraction` rounded to the nearest image (a half to the even one), and one at least. Raises DataError
+    naming the first class with fewer than `per_class` images.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     kept = []
@@ -79,9 +62,7 @@ def select_subset(
         count = len(members)
         size = config.per_class or min(count, max(1, round((config.fraction or 0) * count)))
         if size > count:
-            raise DataError(
-                f"subset: {_called(c, names)} has {count} images, expected at least per_class ({size})"
-            )
+            raise DataError(f"subset: class {c} has {count} images, expected at least per_class ({size})")
         kept.append(members[:size])
     return np.sort(np.concatenate(kept)).astype(np.int64)
 
@@ -103,9 +84,8 @@ def draw_candidates(
     if isinstance(config, GroupedCandidates):
         group_of = {name: number for number, names in enumerate(config.groups) for name in names}
         if sorted(name for names in config.groups for name in names) != sorted(class_names):
-            odd = min({*group_of} ^ {*class_names}, default="one that is there twice")
-            hint = did_you_mean(odd, class_names)
-            raise DataError(f'partial_labels.groups: found "{odd}", expected each class once.{hint}')
+            odd = ", ".join(sorted({*group_of} ^ {*class_names})) or "one that is there twice"
+            raise DataError(f"partial_labels.groups: found {odd[:80]}, expected each class once")
         group = np.array([group_of[name] for name in class_names])
         candidates &= group[labels, None] == group
     candidates[np.arange(len(labels)), labels] = True
@@ -115,8 +95,7 @@ def draw_candidates(
 def rank_in_class(labels: Tensor, seed: int) -> Tensor:
     """Return the place `[N]` of each row among those of its class in a random order, from 0, on the CPU.
 
-    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` are integers from
-    0; `seed` decides the order, together with them.
+    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` begin at 0.
     """
     import torch
 
@@ -132,8 +111,7 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return ascending row numbers (rest, held out): about `fraction` of every class is held out.
 
-    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none. `labels`
-    `[N]` are integers from 0; `seed` decides which rows of a class, together with them.
+    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none.
     """
     counts = labels.cpu().bincount()
     held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)

@@ -1,164 +1,304 @@
-"""A split of the configured data: read from its source, then holdout, long tail, few and partial labels."""
+"""One reader for each kind of source, and a split of the configured data: read, held out, long-tailed."""
 
 from __future__ import annotations
 
+import csv
+import os
+import re
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
+from glob import glob
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.data import readers
-from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Source, TorchvisionSource
-from zoo.data.dataset import ImageDataset, Split
-from zoo.data.image_ids import find_listed
+from zoo.data import config as sections
+from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
+from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, labelled, table_rows
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
-from zoo.data.memory import MemoryImages, Root
-from zoo.errors import DataError
-from zoo.files import exists, is_dir
+from zoo.errors import DataError, did_you_mean, few
+from zoo.files import exists, is_dir, names_in, read_text
 from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
 
-_READERS: dict[str, Callable[[Any, Split, Path | None], ImageDataset]] = {
-    "digits": readers.open_digits,
-    "cifar10": readers.open_cifar,
-    "cifar100": readers.open_cifar,
-    "folder": readers.open_folder,
-    "list": readers.open_list,
-    "parquet": readers.open_parquet,
-    "hub": readers.open_hub,
+CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # torchvision's archives
+_CIFAR_TABLES = {
+    kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
+    for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
+}
+_MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
+_NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
+_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision
+
+
+def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore:
+    """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    random = np.random.RandomState(0)  # the split is part of every published figure
+    part = slice(125) if split == "train" else slice(125, None)  # the smallest class has 174 images
+    chosen = np.concatenate([random.permutation(np.flatnonzero(digits.target == c))[part] for c in range(10)])
+    pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
+    names, labels = [f"digits/{row}" for row in chosen], digits.target[chosen].tolist()
+    return ImageStore(pixels, names, labels, [str(c) for c in range(10)])
+
+
+def as_archive(source: Source) -> Source:
+    """Return the source of CIFAR for a recipe that names its parquet files; others as they are."""
+    kind = next((kind for kind, tables in _CIFAR_TABLES.items() if source == tables), None)
+    return source if kind is None else sections.TorchvisionSource.model_validate({"kind": kind})
+
+
+def cifar_archive(kind: str, root: Path) -> Path:
+    """Return where the unpacked archive of CIFAR is or would be: the folder itself, or one in it."""
+    return root if root.name == CIFAR[kind] else root / CIFAR[kind]
+
+
+def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
+    """Return CIFAR's parquet files of the Hub: in a folder, or in one in it that is called as there."""
+    places = (root / name for name in ("", "data", "plain_text", "cifar100"))
+    return next(filter(None, (split_files(place, f"{split}-*.parquet") for place in places)), [])
+
+
+def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> ImageStore:
+    """Return CIFAR-10 or CIFAR-100 out of torchvision's archive, or of the Hub's parquet files.
+
+    The archive comes first, also if it is damaged, so that no run moves from one to the other unnoticed: rows
+    are in the order of the files, by which a long tail and a subset draw.
+    """
+    from torchvision import datasets
+
+    archive = cifar_archive(source.kind, root)
+    if not is_dir(archive) and (shards := cifar_shards(root, split)):
+        store = open_parquet(_CIFAR_TABLES[source.kind], split, shards[0].parent)
+        return replace(store, settings={"files": ", ".join(file.name for file in shards)})
+    cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
+    try:  # the archive holds pickles: torchvision compares each one's checksum first
+        data = cls(str(archive.parent), train=split == "train", download=source.download)
+    except (RuntimeError, OSError) as error:
+        found = f'"{archive}" is not there or not whole: {" ".join(str(error).split())}'
+        raise DataError(f"{found} Expected it in --data DIR, or data.source.download: true") from None
+    names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
+    facts = {"files": archive.name}
+    return ImageStore(np.asarray(data.data), names, data.targets, data.classes, facts, has_copies=True)
+
+
+def _is_visible(name: str) -> bool:
+    """Return whether a file or folder is none of .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
+    return not name.startswith(".") and name != "__MACOSX"
+
+
+def _is_image(name: str) -> bool:
+    return _is_visible(name) and name.lower().endswith(_IMAGES)
+
+
+def folders_in(folder: Path) -> list[str]:
+    """Return the sorted names of the visible folders in a folder."""
+    return [name for name in names_in(folder) if _is_visible(name) and is_dir(folder / name)]
+
+
+def has_image(folder: Path) -> bool:
+    """Return whether an image file lies directly in a folder."""
+    return any(map(_is_image, names_in(folder)))
+
+
+def image_files(folder: Path) -> list[str]:
+    """Return the paths of all images below a folder, relative to it, by folder and name, as torchvision."""
+    found = list[tuple[str, str]]()
+    for place, inner, names in os.walk(folder, followlinks=True):
+        inner[:] = filter(_is_visible, inner)
+        found += [(place, name) for name in names if _is_image(name)]
+    return [f"{place}/{name}"[len(f"{folder}/") :] for place, name in sorted(found)]
+
+
+def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
+    """Return a tree `CLASS/IMAGE` in torchvision's order, or images alone, which have no classes.
+
+    Classes are the sorted names of the training split's folders; a test split has no others.
+    """
+    path, train = root / getattr(source, split), root / source.train
+    if not is_dir(path):
+        raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, names_in(root))}')
+    classes = folders_in(train if is_dir(train) else path)
+    if not classes:
+        paths = image_files(path)
+        return ImageStore(paths, paths, folder=path)
+    paths = [f"{name}/{file}" for name in folders_in(path) for file in image_files(path / name)]
+    return ImageStore(paths, paths, [each.partition("/")[0] for each in paths], classes, folder=path)
+
+
+def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
+    """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv.
+
+    Labels are numbers where the first one is.
+    """
+    file = root / getattr(source, split)
+    try:
+        lines = [line.strip() for line in read_text(file, _MAX_LIST_BYTES).splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"list: {file} cannot be read as text: {error}") from None
+    if file.suffix.lower() == ".csv":
+        rows = [row for row in csv.reader(lines) if row != ["path", "label"]]
+    else:
+        rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
+    if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
+        raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
+    paths, labels = [path for path, _ in rows], list[Any]([label for _, label in rows])
+    if _NUMBER.fullmatch(labels[0]):
+        labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
+    return ImageStore(paths, paths, labels, folder=root)
+
+
+def split_files(folder: Path, name: str) -> list[Path]:
+    """Return the parquet files of a split, a file or a pattern in a folder, in the order of their names."""
+    is_pattern = name.endswith(".parquet") or "*" in name
+    patterns = [name] if is_pattern else [f"{name}.parquet", f"{name}-*.parquet", f"{name}/*.parquet"]
+    found = {file for pattern in patterns for file in glob(pattern, root_dir=folder)}  # noqa: PTH207
+    return [folder / file for file in sorted(found)]
+
+
+def _hub_facts(folder: Path) -> dict[str, str]:
+    """Return repository and commit of a folder in the Hub's cache; nothing for others."""
+    found = re.search(r"/datasets--([^/]+)--([^/]+)/snapshots/(\w+)", str(folder))
+    return {"hub_id": f"{found[1]}/{found[2]}", "hub_commit": found[3]} if found else {}
+
+
+def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
+    """Return the images that a split's parquet files hold; rows in the order of the files' names."""
+    if not (files := split_files(root, getattr(source, split))):
+        wanted, found = getattr(source, split), few(names_in(root)) or "nothing"
+        raise DataError(f'parquet: no "{wanted}" (data.source.{split}) in {root}, found {found}')
+    try:
+        from datasets import load_dataset
+        from pyarrow.parquet import read_metadata
+
+        data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
+        names = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
+        store = table_rows(data, names, source.image, source.label, files)
+    except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
+        cause = " ".join(str(error.__cause__ or error).split())
+        raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
+    return replace(store, settings=_hub_facts(root))
+
+
+def fetch_tables(place: str) -> Path:
+    """Fetch parquet files of the Hub, `org/name[/FOLDER][@REVISION]`, into its cache; return their folder.
+
+    Where the Hub does not answer, what the cache has of the commit, or of the branch's last one, is taken.
+    """
+    from huggingface_hub import snapshot_download
+
+    from zoo.hub.client import hub_errors
+
+    path, _, revision = place.partition("@")
+    repo, inside = "/".join(path.split("/")[:2]), PurePosixPath(*path.split("/")[2:])
+    keys: Any = {"repo_type": "dataset", "revision": revision or None, "library_name": "zoo"}
+    with hub_errors(f'Hub data set "{place}"', DataError):
+        folder = Path(snapshot_download(repo, allow_patterns=str(inside / "*.parquet"), **keys), inside)
+    return folder / "data" if is_dir(folder / "data") else folder
+
+
+_READERS: dict[str, Callable[[Any, Split, Path], ImageStore]] = {
+    **{"digits": open_digits, "cifar10": open_cifar, "cifar100": open_cifar},
+    **{"folder": open_folder, "list": open_list, "parquet": open_parquet},
 }
 
 
 def open_dataset(
-    config: DataConfig,
-    split: Split,
-    root: Root,
-    listed: ImageList | None = None,
-    *,
-    unlabelled: bool = False,
+    config: DataConfig, split: Split, root: Root, listed: ImageList | None = None, *, unlabelled: bool = False
 ) -> ImageDataset:
-    """Open one split of the configured data.
+    """Open one split of the configured data; rows are in the order of the source.
 
-    Rows are in the order of the source. Long tail, few labels and partial labels apply to `train` only, in
-    this order. Class names may hold some that no training image has; objectives that learn classes refuse
-    such data.
-
-    Args:
-        config: what to read.
-        split: `train` or `test`.
-        root: folder of the data, or the images of a program; None for embedded data or absolute paths.
-        listed: the images that a release was trained on, searched by their content where others are drawn.
-        unlabelled: take images without classes too.
+    Long tail, few labels and partial labels apply to `train` only, in this order. Class names may hold some
+    that no training image has. `root` is the folder of the data, or the images of a program. The images that
+    a release `listed` are searched by their content; others are drawn. `unlabelled` data may lack classes.
 
     Raises:
         DataError: naming what is missing or malformed; `OtherImages` where not all listed ones are there.
     """
-    source = config.source if listed is None else from_archive(config.source, root)
-    found = _read(source, split if config.holdout is None else "train", root)
-    whole = found.subset(_rows_of(config.holdout, found.labels, split))
-    names, tail, part, partial = found.class_names, config.long_tail, config.subset, config.partial_labels
-    if split == "test":
-        tail = part = partial = None
-    if len(whole) == 0:
+    source = config.source if listed is None else as_archive(config.source)
+    found = _read(config, source, split if config.holdout is None else "train", root)
+    dataset = found.subset(_rows_of(config.holdout, found.labels, split))
+    selection = (config.long_tail, config.subset, config.partial_labels)
+    tail, part, partial = selection if split == "train" else (None, None, None)
+    if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    if not names and (not unlabelled or tail or part or partial):
-        raise DataError(
-            f"{source.kind}: the {len(whole):,} images of the {split} split have no labels, which are needed "
-            "here: CLASS/IMAGE, in Python (image, label) for each; moco needs none: --set 'evaluation=[]'"
-        )
-    whole.settings = {
+    if not found.class_names and (not unlabelled or tail or part or partial):
+        hint = "(image, label) in Python, CLASS/IMAGE in folders; moco needs none: --set 'evaluation=[]'"
+        raise DataError(f"{source.kind}: the images of the {split} split have no labels, expected {hint}")
+    optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
+    dataset.settings = {
         "name": data_name(source, root),
         "source": source.kind,
         "split": split,
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
-        **({"holdout": config.holdout.model_dump()} if config.holdout else {}),
+        **{key: section.model_dump() for key, section in optional.items() if section},
         **({"content": source.sha256} if isinstance(source, Memory) else {}),
         **found.settings,
-        **({"subset": part.model_dump()} if part else {}),  # releases of before there was one lack the key
     }
-    dataset = whole
-    try:
-        if tail is not None:
-            dataset = dataset.subset(select_long_tail(tail, dataset.labels, len(names), names))
-        if part is not None:
-            dataset = dataset.subset(select_subset(part, dataset.labels, len(names), names))
-    except DataError:  # a list asks for no tail of other images than its own
-        if listed is None:
-            raise
-        dataset = whole
     if listed is not None:
-        dataset = find_listed(dataset, whole, listed)
+        return find_listed(dataset, listed)
+    if tail is not None:
+        dataset = dataset.subset(select_long_tail(tail, dataset.labels, dataset.num_classes))
+    if part is not None:
+        dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
     if partial is None:
         return dataset
-    origin = partial.model_dump()
-    if partial.kind == "grouped":
-        origin["groups"] = len(partial.groups)  # the names are the recipe's; cards and metrics need no list
-    return dataset.with_candidates(draw_candidates(partial, dataset.labels, names), origin=origin)
+    groups = {"groups": len(partial.groups)} if partial.kind == "grouped" else {}
+    origin = {**partial.model_dump(), **groups}
+    candidates = draw_candidates(partial, dataset.labels, dataset.class_names)
+    return dataset.with_candidates(candidates, origin=origin)
 
 
-def _read(source: Source, split: Split, root: Root) -> ImageDataset:
+def _read(config: DataConfig, source: Source, split: Split, root: Root) -> ImageDataset:
     """Return a split of a source, all of whose names a release can record."""
-    if not isinstance(source, Memory):
-        found = _READERS[source.kind](source, split, Path(root) if isinstance(root, str | Path) else None)
-    elif isinstance(root, MemoryImages) and split in root.sets:
-        found = root.sets[split]
+    if isinstance(source, Memory):
+        if split not in (sets := getattr(root, "sets", {})):
+            raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
+        found: ImageDataset = sets[split]
     else:
-        raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
+        if not isinstance(root, str | Path) and source.kind != "digits":
+            raise DataError(f"{source.kind}: no data folder given: --data DIR")
+        folder, read = Path(root if isinstance(root, str | Path) else ""), _READERS[source.kind]
+        store = trained = read(source, split, folder)
+        if split == "test" and store.class_names is None and has_training_split(config, root):
+            trained = read(source, "train", folder)
+        found = labelled(store, trained, source.kind)
     names = [data_name(source, root), *found.class_names]
     if (place := invalid_class_name(names)) is not None:
-        what = "class" if place else "folder"
-        raise DataError(f"{source.kind}: found a {what} called {names[place][:80]!r}, expected {CLASS_NAMES}")
+        raise DataError(f"{source.kind}: found the name {names[place][:80]!r}, expected {CLASS_NAMES}")
     return found
 
 
 def _rows_of(holdout: Holdout | None, labels: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
     """Return the rows of a split, in order: all, or those in or out of what is held out, class by class."""
-    fraction = holdout.fraction if holdout else split == "test"
-    if not 0 < fraction < 1 or (labels < 0).any():  # without labels there is no share of each class
-        return np.arange(len(labels) if (split == "test") == (fraction == 1) else 0)
+    is_test, fraction = split == "test", holdout.fraction if holdout else split == "test"
+    if holdout is None or not 0 < fraction < 1 or (labels < 0).any():  # no labels: no share of each class
+        return np.arange(len(labels) if is_test == (fraction == 1) else 0)
     from torch import from_numpy
 
-    assert holdout is not None
-    parts = stratified_split(from_numpy(labels.copy()), fraction, holdout.seed)
-    return parts[split == "test"].numpy()
+    return stratified_split(from_numpy(labels.copy()), fraction, holdout.seed)[is_test].numpy()
 
 
 def data_name(source: Source, root: Root) -> str:
     """Return a name for the data that tells two folders, or two label columns of one, apart."""
-    if source.kind in ("digits", "cifar10", "cifar100"):
+    if source.kind in ("digits", *CIFAR):
         return source.kind
-    if isinstance(source, Memory) or isinstance(root, MemoryImages):
-        return str(getattr(source, "name", "images"))
-    words = [Path(root).resolve().name if root is not None else source.kind]
-    if source.kind == "hub":
-        words = [source.repo, source.config or ""]
-    return " ".join(filter(None, (*words, getattr(source, "label", None))))
+    if isinstance(source, Memory):
+        return source.name
+    place = Path(root).resolve() if isinstance(root, str | Path) else Path(source.kind)
+    name = _hub_facts(place).get("hub_id", place.name)
+    return f"{name} {source.label}" if isinstance(source, Parquet) else name
 
 
 def has_training_split(config: DataConfig, root: Root) -> bool:
     """Return whether there are training images too, and not a labelled test part alone."""
     if config.holdout is not None:
         return config.holdout.fraction < 1
-    if isinstance(root, MemoryImages):
-        return "train" in root.sets
     source = config.source
-    return not isinstance(source, Folder | ListFiles) or exists(Path(root or "", source.train))
-
-
-def as_archive(source: Source) -> Source:
-    """Return the source of CIFAR for a recipe that names its parquet files; others as they are."""
-    kind = next((kind for kind in readers.CIFAR if source == readers.cifar_parquet(kind)), None)
-    return source if kind is None else TorchvisionSource.model_validate({"kind": kind})
-
-
-def from_archive(source: Source, root: Root) -> Source:
-    """Return CIFAR's archive where it lies in a folder in place of the parquet files that `source` names.
-
-    The images are the same, their order is not: for those whose content is listed.
-    """
-    found = as_archive(source)
-    if found is source or not isinstance(root, str | Path) or readers.cifar_shards(Path(root)):
-        return source
-    return found if is_dir(readers.cifar_archive(found.kind, Path(root))) else source
+    if isinstance(source, Memory):
+        return "train" in getattr(root, "sets", {})
+    return not isinstance(source, Folder | ListFiles) or exists(Path(str(root), source.train))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, as_data, resolve, whole
 from zoo.data.config import Folder
-from zoo.data.dataset import Split
-from zoo.data.image_ids import OtherImages
-from zoo.data.memory import Root
+from zoo.data.dataset import OtherImages, Root, Split
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import open_encoder
@@ -143,11 +141,14 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     if release.is_plain and len(ours) == len(theirs) and not {*ours} & {*theirs}:
         told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
         warnings.warn(told, ZooWarning, stacklevel=3)
-        return dataset.renamed(theirs)
-    if unknown := [name for name in ours if name not in {*theirs}]:
-        found = f'{len(ours)} classes ({few(ours)}), of which "{unknown[0]}" is unknown'
-        expected = f"some of the {len(theirs)} of {release.name} ({few(theirs)})"
-        raise DataError(f"data: found {found}, expected {expected}.{did_you_mean(unknown[0], theirs)}")
+        return replace(dataset, class_names=theirs)
+    unknown = [name for name in ours if name not in {*theirs}]
+    if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
+        found = f"found {len(ours)} classes ({few(ours)})"
+        found += f', of which "{unknown[0]}" is unknown' if unknown else ""
+        expected = f"some of the {len(theirs)} of {release.name} ({few(theirs)}), each once"
+        hint = did_you_mean(unknown[0], theirs) if unknown else ""
+        raise DataError(f"data: {found}, expected {expected}.{hint}")
     return dataset.with_classes(theirs)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -15,10 +14,9 @@ from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.data.config import data_words
-from zoo.data.image_ids import shared_images
-from zoo.data.labels import require_same_classes
+from zoo.data.dataset import require_same_classes
 from zoo.data.long_tail import rank_in_class
-from zoo.errors import DataError, ZooError, ZooWarning, few
+from zoo.errors import DataError, ZooError, few
 from zoo.evaluation.encode import Encoder, Features
 from zoo.evaluation.linear import fit_linear
 from zoo.evaluation.metrics import (
@@ -66,14 +64,6 @@ class ProbeData:
         """Features of the test images `[N, D]`."""
         return self.encoder.encode(self.test_images).features
 
-    @cached_property
-    def shared(self) -> int:
-        """Number of test images that are training images too; warns once where there are some."""
-        if shared := shared_images(self.train_set, self.test_images):
-            told = "test images are training images too: what is measured on them says nothing of new images"
-            warnings.warn(f"{shared} of {len(self.test_images)} {told}", ZooWarning, stacklevel=3)
-        return shared
-
 
 def measure(
     protocol: Protocol,
@@ -109,7 +99,7 @@ def measure(
     if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
     labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
-    beside = {"shared_images": data.shared} if data.shared else {}
+    beside = {}
     if (classes := len({*labels.tolist()})) < len(names):
         beside["classes_measured"] = classes
     if isinstance(protocol, of.RetrievalProtocol):

@@ -37,7 +37,7 @@ def predict(
 
     Args:
         release: with centers, its name or folder.
-        data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; in a list also folders.
+        data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`.
         top: how many classes of each image; all where there are fewer.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.

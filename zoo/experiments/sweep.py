@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from zoo import catalog, hub
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import folder_for, own_root
-from zoo.data.memory import Root
+from zoo.data.dataset import Root
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.experiments.records import from_release
 from zoo.experiments.statistics import differences, draw_numbers, means

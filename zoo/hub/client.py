@@ -1,6 +1,6 @@
 """Calling huggingface_hub: no answer is waited for without end, and every failure is one clear line.
 
-Releases (`zoo.hub`) and data sets (`zoo.data.readers`) are fetched so. Imports huggingface_hub on use.
+Releases (`zoo.hub`) and data sets (`zoo.data.sources`) are fetched so. Imports huggingface_hub on use.
 """
 
 from __future__ import annotations

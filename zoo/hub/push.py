@@ -149,7 +149,7 @@ def prepare(
     contents: dict[str, Any] = {**release_files(release.path)}
     contents[format.CARD] = card.addressed(release.card, repo_id).encode()
     dataset = release.config["zoo"]["dataset"]
-    public = dataset.get("hub_id") or dataset.get("by_content") or dataset.get("source") in _PUBLIC
+    public = dataset.get("hub_id") or dataset.get("source") in _PUBLIC
     if format.IMAGES in contents and not (images or public):
         del contents[format.IMAGES]
         config = format.read_json(release.path / format.CONFIG)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.data.any_data import Data, as_data, resolve
-from zoo.data.memory import Root
+from zoo.data.dataset import Root
 from zoo.data.sources import as_archive
 from zoo.errors import DataError, RecipeError
 from zoo.recipe import templates

@@ -14,8 +14,8 @@ from timm.data import resolve_data_config
 from zoo import backbones, hub
 from zoo.config import dump_yaml, parse
 from zoo.data import DataConfig, open_dataset
-from zoo.data.config import Digits, Holdout, Memory, TorchvisionSource, selection_words
-from zoo.data.memory import Root
+from zoo.data.config import Digits, Holdout, Memory, TorchvisionSource, data_words
+from zoo.data.dataset import Root
 from zoo.data.sources import data_name
 from zoo.errors import DataError, RecipeError, did_you_mean
 from zoo.modules import has_batchnorm
@@ -225,8 +225,7 @@ def _made(
     plain: dict[str, Any], tag: str, config: DataConfig, root: Root, overrides: Sequence[str], init: Start
 ) -> Recipe:
     """Return the recipe, named after its data, with overrides, none of which replaces the start."""
-    selected = selection_words(plain["data"]["long_tail"], plain["data"]["subset"])
-    words = ", ".join([data_name(config.source, root), *selected])
+    words = data_words({**plain["data"], "name": data_name(config.source, root)})
     of_data = re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_") or "data"
     plain["name"] = f"{plain['backbone']['arch']}.{tag}_{of_data}"[:MAX_NAME]
     plain["description"] = plain["description"].replace("{}", words)
