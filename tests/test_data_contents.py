@@ -23,9 +23,9 @@ from zoo.data import DataConfig, ImageDataset, image_ids, open_dataset, readers
 from zoo.data.dataset import ImageStore
 from zoo.data.image_ids import OtherImages, content_ids, find_listed, list_images
 from zoo.errors import DataError, ReleaseError
-from zoo.images import ImageList
 from zoo.release import Release, tensors
 from zoo.release.format import sha256
+from zoo.release.tensors import ImageList
 from zoo.release.write import check_release
 
 TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}

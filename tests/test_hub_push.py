@@ -13,7 +13,7 @@ from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.config import dump_yaml
 from zoo.errors import ReleaseError
 from zoo.hub.push import with_start
-from zoo.images import ImageList
+from zoo.release.tensors import ImageList
 
 BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->\n"
 

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 import zoo
 from tests.release_helpers import CLASSES, RECIPE, release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError, ZooError
-from zoo.images import ImageList
 from zoo.release import format
+from zoo.release.tensors import ImageList
 
 
 def test_the_folder_holds_the_contracts_files(tmp_path):

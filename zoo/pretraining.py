@@ -21,17 +21,16 @@ from zoo.evaluation.evaluate import own_data
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS, is_file, write_text
-from zoo.images import ImageList
 from zoo.launch import others_waiting, restarted
 from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe, templates
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.recipe.planning import plan_pretraining
-from zoo.release import Release, history, write_release
+from zoo.release import Release, provenance, write_release
 from zoo.release.format import holds_release
 from zoo.release.provenance import inherited_license
-from zoo.release.tensors import round_centers_to_half, round_to_half
+from zoo.release.tensors import ImageList, round_centers_to_half, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.report.sample import Sample
 from zoo.report.subject import Subject
@@ -324,7 +323,7 @@ def finish(
         dataset=dataset,
         recipe_text=recipe.to_yaml(),
         metrics={"format": 1, "training": training, "evaluations": entries},
-        history=history.gather(rows, class_rows),
+        history=provenance.gather_history(rows, class_rows),
         images=images or _list_images(*sets),
         pictures=pictures,
         description=recipe.description,

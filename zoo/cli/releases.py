@@ -161,12 +161,6 @@ def push(
     repo_id: str = Argument(help="Repository on the Hub, ORG/NAME; created if it does not exist."),
     private: bool = Option(False, "--private", help="Create the repository private."),
     revision: str | None = Option(None, "--revision", help="Branch. Default: main."),
-    start: list[str] | None = Option(
-        None,
-        "--start",
-        metavar="ORG/NAME",
-        help="Where a local start or teacher is published; can be repeated.",
-    ),
     license: str | None = Option(None, "--license", metavar="ID", help="Set the weights' licence first."),
     base: str | None = Option(None, "--base", metavar="REV", help="The revision that yours is based on."),
     images: bool = Option(False, "--images", help="Also publish hashes of training images of your own."),
@@ -177,17 +171,15 @@ def push(
     What others changed there since it was last pulled or pushed is merged, or the push is refused.
     """
     from zoo.hub import open as open_release
-    from zoo.hub.push import prepare, with_start
+    from zoo.hub.push import prepare
     from zoo.hub.push import push as publish
 
     if dry_run:
-        if start or license is not None:
-            raise ReleaseError("--dry-run: expected without --start and --license, which change the release")
+        if license is not None:
+            raise ReleaseError("--dry-run: expected without --license, which changes the release")
         print_dry_run(prepare(release, repo_id, revision, images), repo_id, private)
         return
     opened = open_release(release)
-    for published_as in start or ():
-        opened = with_start(opened, published_as)
     if license is not None:
         opened = opened.with_license(license)
     published = publish(opened, repo_id, private=private, revision=revision, base=base, images=images)

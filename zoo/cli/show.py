@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo import catalog
 from zoo.config import dump_yaml, load_yaml
-from zoo.release.evaluations import PREFERRED, stated_settings
+from zoo.release.schema import PREFERRED
 
 if TYPE_CHECKING:
     from zoo.hub.push import Ready
@@ -243,6 +243,6 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 def _label(entry: Mapping[str, Any]) -> str:
     """Name an entry by its protocol and the setting that tells its figures apart: `knn k=20`."""
-    settings, protocol = stated_settings(entry), str(entry["protocol"])
+    settings, protocol = entry.get("settings") or {}, str(entry["protocol"])
     key = _TELLING.get(protocol)
     return f"{protocol} {key}={settings[key]}" if key in settings else protocol

@@ -33,7 +33,7 @@ from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import RUNS, is_file
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format, provenance
-from zoo.release.build import check_arguments
+from zoo.release.release import check_arguments
 from zoo.release.schema import MAX_NAME, Input
 from zoo.release.write import write_release
 

@@ -20,8 +20,8 @@ from rich.progress import Progress
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
-from zoo.images import EIGHT_BIT, to_rgb
 from zoo.launch import neighbours
+from zoo.release.tensors import EIGHT_BIT, to_rgb
 
 LOG = logging.getLogger("zoo.data")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")

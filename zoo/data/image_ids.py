@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from zoo.data.dataset import ImageDataset
 from zoo.data.decode import progress
 from zoo.errors import DataError
-from zoo.images import ImageList
+from zoo.release.tensors import ImageList
 
 UNREADABLE = -1
 MAX_IMAGES = 4_000_000  # to decode and hash so many takes minutes, at the end of a training of days

@@ -17,7 +17,8 @@ from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset,
 from zoo.data.memory import MemoryImages, Root
 from zoo.errors import DataError
 from zoo.files import exists, is_dir
-from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
+from zoo.release.schema import CLASS_NAMES, invalid_class_name
+from zoo.release.tensors import ImageList
 
 _READERS: dict[str, Callable[[Any, Split, Path | None], ImageDataset]] = {
     "digits": readers.open_digits,

@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo.errors import DataError
 from zoo.functional import frequency_groups
 from zoo.functional.checks import check_labels
-from zoo.release.evaluations import ACCURACIES, in_order, recall_k
+from zoo.release.schema import ACCURACIES, in_order, recall_k
 
 
 def classification_metrics(

@@ -23,8 +23,8 @@ from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.card import markdown_table
-from zoo.release.evaluations import ACCURACIES
 from zoo.release.format import holds_release
+from zoo.release.schema import ACCURACIES
 from zoo.training import RunFolder
 from zoo.training.stages import stages
 

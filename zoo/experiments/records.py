@@ -20,8 +20,8 @@ from zoo.files import is_dir, is_file, names_in, read_text
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
-from zoo.release.evaluations import split_words
 from zoo.release.provenance import START, TEACHERS, began_with
+from zoo.release.schema import split_words
 
 RESULTS = "results.json"
 KEPT = "results"

@@ -7,29 +7,14 @@ described as a release without a recipe. Its classifier, where that is one linea
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from zoo.errors import ReleaseError
 from zoo.files import is_file, writing
 from zoo.release import format, schema
-from zoo.release.tensors import read_header
-
-_TIMM_DEFAULTS: dict[str, Any] = {
-    "input_size": [3, 224, 224],
-    "fixed_input_size": False,
-    "interpolation": "bicubic",
-    "crop_pct": 0.875,
-    "crop_mode": "center",
-    "mean": [0.485, 0.456, 0.406],
-    "std": [0.229, 0.224, 0.225],
-    "first_conv": None,
-    "classifier": None,
-    "license": "unknown",
-}
+from zoo.release.tensors import read_shapes
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -42,10 +27,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = format.read_json(folder / format.CONFIG)
     if "zoo" not in config:
         config = _describe(folder, config)
-    zoo = config["zoo"]
-    found = zoo.get("format") if isinstance(zoo, dict) else zoo
-    if isinstance(found, int) and found > schema.FORMAT:
-        raise ReleaseError(f"{folder}: found release format {found}, expected {schema.FORMAT}{schema.NEWER}")
     schema.check(schema.ReleaseConfig, config, str(folder / format.CONFIG))
     return config
 
@@ -74,32 +55,40 @@ def plain_recipe(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `config.json` of a release for one that timm wrote."""
-    where, weights = str(folder / format.CONFIG), folder / format.WEIGHTS
+    from timm.data import resolve_data_config
+
+    where, weights = folder / format.CONFIG, folder / format.WEIGHTS
     architecture, cfg, args = raw.get("architecture"), raw.get("pretrained_cfg"), raw.get("model_args") or {}
-    if not (isinstance(architecture, str) and isinstance(cfg, Mapping) and isinstance(args, Mapping)):
-        absent = "pretrained_cfg" if isinstance(architecture, str) else "architecture"
-        raise ReleaseError(f'{where}: found no "{absent}", expected a release, or a model in timm\'s format')
+    if not (isinstance(architecture, str) and isinstance(cfg, dict) and isinstance(args, dict)):
+        expected = 'expected a release, or timm\'s "architecture" and "pretrained_cfg"'
+        raise ReleaseError(f"{where}: found {', '.join(raw)[:80]}, {expected}")
     if args.get("in_chans", 3) != 3:
         raise ReleaseError(f"{where}: model_args.in_chans: found {args['in_chans']}, expected 3")
     classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
     if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
-    if is_file(folder / "pytorch_model.bin") and not is_file(weights):
-        raise ReleaseError(f"{folder / 'pytorch_model.bin'}: found a pickle, expected {format.WEIGHTS}")
     fetched = is_file(weights)  # else only what describes them was asked for
-    header, sha256 = (read_header(weights), format.known_sha256(weights)) if fetched else ({}, None)
-    layer = header.get(f"{cfg.get('classifier')}.weight")
-    linear = bool(classes) and layer is not None and len(layer.shape) == 2 and layer.shape[0] == classes
-    width = layer.shape[1] if linear and layer is not None else raw.get("num_features")
+    shapes, sha256 = (read_shapes(weights), format.sha256(weights)) if fetched else ({}, None)
+    shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
+    linear = bool(classes) and len(shape) == 2 and shape[0] == classes
+    width = shape[1] if linear else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
-    pixels = {key: default if cfg.get(key) is None else cfg[key] for key, default in _TIMM_DEFAULTS.items()}
+    pixels = resolve_data_config({}, pretrained_cfg=cfg)  # with timm's defaults
     return {
         "architecture": architecture,
         "num_classes": classes,
         "num_features": raw.get("num_features") or width,
-        "model_args": _model_args(architecture, args),
-        "pretrained_cfg": {"tag": tag, "custom_load": False, **pixels},
-        **({"label_names": _label_names(raw, cfg, classes, where)} if classes else {}),
+        "model_args": {key: args[key] for key in args if key not in ("num_classes", "in_chans")},
+        "pretrained_cfg": {
+            "tag": tag,
+            "custom_load": False,
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in pixels.items()},
+            "fixed_input_size": cfg.get("fixed_input_size", False),
+            "first_conv": cfg.get("first_conv"),
+            "classifier": cfg.get("classifier"),
+            "license": cfg.get("license") or "unknown",
+        },
+        **({"label_names": _label_names(raw, cfg, classes)} if classes else {}),
         "zoo": {
             "format": schema.FORMAT,
             "name": re.sub(r"[^A-Za-z0-9_.-]", "_", f"{architecture}.{tag}")[: schema.MAX_NAME],
@@ -115,34 +104,14 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _model_args(architecture: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the architecture's arguments without its default pooling, which timm's export adds."""
-    kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
-    if kept.keys() == {"global_pool"} and isinstance(kept["global_pool"], str):
-        import timm
-        import torch
-
-        with suppress(Exception), torch.device("meta"):  # any of 1,400 constructors; `check_fit` reports it
-            default, given = (str(timm.create_model(architecture, **each)) for each in ({}, kept))
-            return {} if given == default else kept
-    return kept
-
-
-def _label_names(raw: Mapping[str, Any], cfg: Mapping[str, Any], classes: int, where: str) -> list[str]:
+def _label_names(raw: Mapping[str, Any], cfg: Mapping[str, Any], classes: int) -> list[str]:
     """Return the classes' names: the file's, ImageNet's in words where timm knows them, else numbers."""
-    names = raw.get("label_names") or cfg.get("label_names")
-    texts = raw.get("label_descriptions") or cfg.get("label_descriptions") or {}
-    if names is None:
-        from timm.data import ImageNetInfo, infer_imagenet_subset
+    from timm.data import ImageNetInfo, infer_imagenet_subset
 
-        if (subset := infer_imagenet_subset({"num_classes": classes})) is None:
-            return [str(index) for index in range(classes)]
-        info = ImageNetInfo(subset)
-        names = info.label_names()
-        texts = {name: info.label_name_to_description(name) for name in names}
-    if not isinstance(names, list) or len(names) != classes or not isinstance(texts, Mapping):
-        found = len(names) if isinstance(names, list) else repr(names)[:40]
-        raise ReleaseError(f"{where}: label_names: found {found}, expected a list of {classes} names")
-    words = [str(texts.get(str(name), name)) for name in names]
-    count = Counter(words)
-    return [f"{text} ({name})" if count[text] > 1 else text for text, name in zip(words, names, strict=True)]
+    names = raw.get("label_names") or cfg.get("label_names")
+    texts = raw.get("label_descriptions") or cfg.get("label_descriptions")
+    if isinstance(names, list):
+        return [str(texts.get(str(name), name)) if isinstance(texts, dict) else str(name) for name in names]
+    subset = infer_imagenet_subset({"num_classes": classes})
+    info = ImageNetInfo(subset) if subset else None
+    return [info.index_to_description(index) if info else str(index) for index in range(classes)]

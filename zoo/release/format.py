@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -20,9 +19,8 @@ from typing import Any
 from zoo import files
 from zoo.config import load_yaml, plain_kind
 from zoo.errors import ReleaseError
-from zoo.files import is_dir, is_file, staging, sync, write_text
+from zoo.files import is_dir, is_file, staging, sync
 from zoo.release import schema
-from zoo.release.evaluations import checked_evaluation
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -71,11 +69,7 @@ def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
 def read_text(file: Path) -> str:
     """Read a file of the release; a `ReleaseError` says that it is missing, no text, or far too large."""
     if not is_file(file):
-        folder, recipe = file.parent, file.parent / RECIPE
-        own = is_file(recipe) and not is_file(folder / WEIGHTS)  # a run's own folder
-        unfinished = file.name == CONFIG and (own or is_file(folder / "run" / RECIPE))
-        hint = ': an unfinished training; --resume continues it, "zoo snapshot" releases it' * unfinished
-        raise ReleaseError(f"{folder}: no release, {file.name} is missing{hint}")
+        raise ReleaseError(f"{file.parent}: no release, {file.name} is missing")
     try:
         return files.read_text(file, _MAX_TEXT_BYTES)
     except (OSError, UnicodeDecodeError) as error:
@@ -108,7 +102,7 @@ def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
     found = {"training": {}, "evaluations": [], **metrics}
     schema.check(schema.Metrics, found, str(file))
     entries = enumerate(found["evaluations"])
-    checked = [checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
+    checked = [schema.checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
     return {**metrics, "training": found["training"], "evaluations": checked}
 
 
@@ -137,27 +131,10 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def known_sha256(file: Path) -> str:
-    """Return the SHA-256 of `file`, hashed once: loading does not read gigabytes each time.
-
-    `$XDG_CACHE_HOME/zoo/sha256/` remembers it while path, inode, size, modification and change time stay.
-    """
-    status = file.stat()
-    key = [str(file.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
-    entry = cache / "zoo" / "sha256" / hashlib.sha256(json.dumps(key).encode()).hexdigest()
-    with suppress(OSError, UnicodeDecodeError):
-        return files.read_text(entry, 64)
-    found = sha256(file)
-    with suppress(OSError):
-        write_text(entry, found)
-    return found
-
-
-def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None:
-    """Compare the SHA-256 of `file`, the remembered one unless `every_byte`; a `ReleaseError` names both."""
+def check_sha256(file: Path, expected: str) -> None:
+    """Compare the SHA-256 of `file` with the recorded one; a `ReleaseError` names both."""
     try:
-        found = sha256(file) if every_byte else known_sha256(file)
+        found = sha256(file)
     except OSError as error:
         raise ReleaseError(f"{file}: cannot be read: {error}") from None
     if found != expected:

@@ -1,21 +1,25 @@
-"""What a release's weights come from: the releases its training began with, their names and the licence."""
+"""Where a release's weights come from: the releases its training began with, the licence, how it went."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo.config import dump_yaml
+import numpy as np
+
+from zoo.config import is_number
 from zoo.errors import ReleaseError, is_printable
-from zoo.files import is_dir, writing
-from zoo.release import format
+from zoo.files import is_dir
+from zoo.release import format, schema
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
+MOST_ROWS, MOST_CLASS_ROWS = 400, 8  # of a history: more than a figure shows, in 100 kB
 
 LICENSES = frozenset(files("zoo.release").joinpath("licenses.txt").read_text(encoding="utf-8").split())
 """Those that the Hub lists; any other one is `other` there, with its own name.
@@ -108,37 +112,62 @@ def teacher_sha256(config: Mapping[str, Any]) -> str:
 def check_public(folder: Path) -> None:
     """Refuse, by a `ReleaseError`, to publish a path of this machine as what the training began with."""
     for key, name, _ in origins(format.read_recipe(folder), {}, folder):
-        if _is_folder(name):
-            raise ReleaseError(
-                f'{folder / format.RECIPE}: {key} is the folder "{name}", which others cannot read. Push '
-                "that release first, then this one with --start ORG/NAME, which then stands in the recipe"
-            )
+        if name.startswith(("/", "~", "./", "../")) or is_dir(name):
+            expected = "expected a published one: push it first, and train from ORG/NAME"
+            raise ReleaseError(f'{folder / format.RECIPE}: {key}: found the folder "{name}", {expected}')
 
 
-def rename(folder: Path, config: Mapping[str, Any], new: str, other: Mapping[str, Any]) -> None:
-    """Write another name of the start, or of a teacher, into the recipe, which is the same in all else.
+# --- history.json: how the training went
+# {"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}: `rows` says
+# of how many recorded rows each one is the mean; null in a column is a value that was not recorded. `classes`
+# are rows of classes.jsonl.
 
-    `config` is that of the release in `folder`; that of the release called `new`, `other`, has the hashes
-    that say what is renamed. A `ReleaseError` refuses a folder, and what the training did not begin with.
+
+def gather_history(
+    rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any] | None:
+    """Make the history of `rows` of metrics.jsonl and `class_rows` of classes.jsonl; None if there are none.
+
+    Above 400 rows every block of neighbours becomes the mean of what is finite in it, at the step of its
+    last. Of the classes' rows 8 are kept, evenly spaced, the last one among them.
     """
-    recipe = format.read_recipe(folder)
-    own = origins(recipe, format.read_metrics(folder)["training"], folder)
-    old = {each.name for each in own if each.sha256 == sha256_of(each.key, other)}
-    if _is_folder(new) or not old:
-        began = began_with(recipe) or "started from random weights"
-        expected = (
-            f"found the folder {new}, expected ORG/NAME" if _is_folder(new) else f'nothing of it is "{new}"'
-        )
-        raise ReleaseError(f"{folder / format.RECIPE}: the training {began}; {expected}")
-    if start_of(recipe) in old:
-        recipe["init"]["release"] = new
-    if teachers := teachers_of(recipe):
-        recipe["objective"]["distill"]["teachers"] = [new if name in old else name for name in teachers]
-    with writing(str(folder), ReleaseError), format.replacing(folder) as staging:
-        (staging / format.RECIPE).write_text(dump_yaml(recipe), encoding="utf-8")
-        changed = {**config["zoo"], "recipe_sha256": format.sha256(staging / format.RECIPE)}
-        (staging / format.CONFIG).write_text(format.to_json({**config, "zoo": changed}), encoding="utf-8")
+    merged: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        merged.setdefault(row["step"], {}).update(row)
+    taken = [merged[step] for step in sorted(merged)]
+    if not taken:
+        return None
+    blocks = np.array_split(np.array(taken, dtype=object), min(len(taken), MOST_ROWS))
+    names = dict.fromkeys(name for row in taken for name in row if is_printable(name))
+    columns = {name: [_mean(block, name) for block in blocks] for name in names}
+    columns |= {name: [block[-1][name] for block in blocks] for name in ("step", "epoch")}
+    kept = np.linspace(0, len(class_rows) - 1, MOST_CLASS_ROWS).round() if class_rows else np.empty(0)
+    return {
+        "format": 1,
+        "rows": [len(block) for block in blocks],
+        "columns": {name: values for name, values in columns.items() if any(v is not None for v in values)},
+        "classes": [class_rows[index] for index in np.unique(kept.astype(int))],
+    }
 
 
-def _is_folder(name: str) -> bool:
-    return name.startswith(("/", "~", "./", "../")) or is_dir(name)
+def _mean(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    """Return the mean of a column's finite numbers, to six digits; None where there is none."""
+    known = [row[name] for row in rows if is_number(row.get(name)) and math.isfinite(row[name])]
+    return float(f"{math.fsum(known) / len(known):.6g}") if known else None
+
+
+def history_rows(history: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a history as metrics.jsonl has them; what was not recorded is left out."""
+    columns = history["columns"]
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def read_history(folder: Path) -> dict[str, Any] | None:
+    """Read `history.json` in `folder`, None if there is none; a `ReleaseError` names the wrong key."""
+    file = folder / format.HISTORY
+    if not file.exists():
+        return None
+    history = format.read_json(file)
+    schema.check(schema.History, history, str(file))
+    return history

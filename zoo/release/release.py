@@ -1,9 +1,11 @@
-"""`Release`: a release folder as an object."""
+"""`Release`: a release folder as an object, and the model made of it."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,17 +14,27 @@ from typing import Any, Literal
 import timm
 import torch
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 from torchvision import transforms
 
-from zoo.errors import ReleaseError, first_line
+from zoo import backbones
+from zoo.errors import ReleaseError, ZooError, first_line
 from zoo.files import is_file, write_atomic
-from zoo.images import ImageList, rgb
 from zoo.modules.centers import Centers
 from zoo.release import card, configs, format, provenance, tensors
-from zoo.release import history as histories
-from zoo.release.build import build
-from zoo.release.evaluations import checked_evaluation, identity
+from zoo.release.schema import checked_evaluation, identity
+from zoo.release.tensors import ImageList, rgb
+
+_LOADING = {"features_only", "out_indices", "feature_cls"}  # of timm's factory, what a load may choose
+NO_ARGUMENTS = frozenset(
+    {
+        *inspect.signature(timm.create_model).parameters,
+        *inspect.signature(timm.models.build_model_with_cfg).parameters,
+        *("arch", "num_classes", "pruned", "features_only", "out_indices", "feature_cls", "device", "dtype"),
+    }
+    - {"kwargs"}
+)
+"""What timm's factory and builder take for themselves: sources of weights and code, not the architecture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +48,9 @@ class Release:
     def at(cls, folder: Path) -> Release:
         """Open the release in `folder`."""
         release = cls(folder, configs.read_config(folder))
-        if release.is_plain:
-            tensors.read_header(folder / format.WEIGHTS)
-            return release
         needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
+        if release.is_plain:
+            needed = [format.WEIGHTS]
         if absent := [name for name in needed if not is_file(folder / name)]:
             raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
         return release
@@ -66,9 +77,9 @@ class Release:
         return plain if self.is_plain else format.read_metrics(self.path)
 
     @property
-    def history(self) -> histories.History | None:
-        """How the training went: the recorded rows, thinned, see `zoo.release.history`; None without any."""
-        return None if self.is_plain else histories.read(self.path)
+    def history(self) -> dict[str, Any] | None:
+        """How the training went: the recorded rows, thinned, see `zoo.release.provenance`; None without any."""
+        return None if self.is_plain else provenance.read_history(self.path)
 
     @property
     def images(self) -> dict[str, ImageList]:
@@ -131,8 +142,6 @@ class Release:
         These are the softmax of the centers' logits, without a class prior. The encoder is loaded once.
         """
         centers = self.require_centers()
-        if type(k) is not int or k < 1:
-            raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
             features = self._encoder(self.transform()(image).unsqueeze(0))
         nearest = centers.nearest(features, k)
@@ -146,15 +155,14 @@ class Release:
     def require_centers(self) -> Centers:
         """Return the learned class centers; a `ReleaseError` says what else there is."""
         if self.centers is None:
-            hint = 'classify with "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
-            raise ReleaseError(f"{self.name} has no centers: its objective learned none; {hint}")
+            raise ReleaseError(f"{self.name} has no centers: its objective learned none")
         return self.centers
 
     def verify(self) -> None:
         """Compare every byte of weights, centers, recipe and list of images with the recorded hashes."""
         for name, key in () if self.is_plain else format.HASHED.items():
             if expected := self.config["zoo"].get(key):  # a release may lack centers, and a list of images
-                format.check_sha256(self.path / name, expected, every_byte=True)
+                format.check_sha256(self.path / name, expected)
 
     @property
     def writable(self) -> bool:
@@ -198,3 +206,96 @@ class Release:
         with card.changing(self.path):
             pass
         return self.card
+
+
+def build(
+    folder: Path, config: Mapping[str, Any], num_classes: int, head: str | None, kwargs: Mapping[str, Any]
+) -> nn.Module:
+    """Return the model of `zoo.load`, see there; a `ReleaseError` names the wrong argument or file."""
+    _check_request(config, num_classes, head, kwargs)
+    classes, weights = config["num_classes"] if head else 0, folder / format.WEIGHTS
+    state = tensors.read_tensors(weights, config["zoo"]["weights_sha256"])
+    try:
+        with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
+            model = _load(config, classes, state, weights, kwargs)
+    except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+        problem = " ".join(str(error).split())
+        raise ReleaseError(f"{weights}: does not load as {config['architecture']}: {problem}") from error
+    if num_classes:
+        model.reset_classifier(num_classes)  # type: ignore[operator]
+    return model
+
+
+def _check_request(
+    config: Mapping[str, Any], num_classes: int, head: object, kwargs: Mapping[str, Any]
+) -> None:
+    name, arch = config["zoo"]["name"], config["architecture"]
+    if refused := sorted(NO_ARGUMENTS - _LOADING & kwargs.keys()):
+        raise ReleaseError(f"{refused[0]}: expected an argument of {arch}, e.g. drop_rate=0.1")
+    if type(num_classes) is not int or num_classes < 0 or head not in (None, "centers"):
+        expected = 'expected 0 or more, and None or "centers"'
+        raise ReleaseError(f"num_classes, head: found {num_classes!r}, {head!r}, {expected}")
+    if bool(head) + bool(num_classes) + bool(kwargs.get("features_only")) > 1:
+        raise ReleaseError(f'{name}: give one of num_classes=N, head="centers" and features_only=True')
+    if head and not (config["zoo"]["has_centers"] and config["num_classes"]):
+        raise ReleaseError(f"{name} has no centers in one linear layer of {arch}; use num_classes=N")
+
+
+def _load(
+    config: Mapping[str, Any],
+    classes: int,
+    state: Mapping[str, Tensor],
+    weights: Path,
+    kwargs: Mapping[str, Any],
+) -> nn.Module:
+    """Return the architecture with the tensors of a file, those of its classifier only if it has `classes`."""
+    try:
+        model = _assign(config, classes, state)
+        if not kwargs:
+            return model
+    except RuntimeError:  # of the strict load
+        if not configs.is_plain(config):
+            raise
+        # A file of an older timm, which timm adapts. With another number of classes timm leaves out silently
+        # what does not fit; with the file's own it raises.
+        _create(config, config["num_classes"], kwargs, weights)
+    return _create(config, classes, kwargs, weights)  # arguments may change the tensors: timm adapts them
+
+
+def _assign(config: Mapping[str, Any], classes: int, state: Mapping[str, Tensor]) -> nn.Module:
+    """Build the model without storage, and make the file's tensors its parameters.
+
+    timm spends most of a load initialising weights that it then overwrites; the result is the same, bit for
+    bit.
+    """
+    ends = config["pretrained_cfg"]["classifier"] or []
+    layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
+    state = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
+    state = {name: each.float() if each.is_floating_point() else each for name, each in state.items()}
+    with suppress(ZooError), torch.device("meta"):
+        model = _create(config, classes, {})
+        model.load_state_dict(state, assign=True)
+        if not any(buffer.is_meta for buffer in model.buffers()):
+            return model
+    # Buffers that are in no file need values, and so do some architectures of older timm while they are built.
+    model = _create(config, classes, {})
+    model.load_state_dict(state, assign=True)
+    return model
+
+
+def _create(
+    config: Mapping[str, Any], num_classes: int, kwargs: Mapping[str, Any], weights: Path | None = None
+) -> nn.Module:
+    check_arguments(config["model_args"])
+    arguments = {**config["model_args"], **kwargs}
+    cfg = configs.pretrained_cfg_of(config)
+    if weights is not None:
+        # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
+        arguments["pretrained"], cfg["file"] = True, str(weights)
+    return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
+
+
+def check_arguments(model_args: Mapping[str, Any]) -> None:
+    """Refuse, by a `ReleaseError`, arguments of an architecture that name other weights, or code."""
+    if refused := sorted(NO_ARGUMENTS & model_args.keys()):
+        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")

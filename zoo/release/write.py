@@ -15,14 +15,10 @@ from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.images import ImageList
 from zoo.modules.centers import Centers
-from zoo.release import card, configs, format, schema
-from zoo.release import history as histories
-from zoo.release.build import check_fit
-from zoo.release.evaluations import checked_evaluation
+from zoo.release import card, format, schema
 from zoo.release.release import Release
-from zoo.release.tensors import read_centers, read_images, to_half, write_images, write_tensors
+from zoo.release.tensors import ImageList, to_half, write_images, write_tensors
 
 _OPTIONAL = (format.CENTERS, format.IMAGES, format.HISTORY, format.PICTURES)  # the next release may lack them
 
@@ -58,7 +54,7 @@ def write_release(
     stay. `class_names` are of the `C` classes of the training data, `centers` `[C, D_f]`, `dataset` plain
     facts: `name`, and if it is on the Hub `hub_id`. `recipe_text` is the exact recipe, overrides applied;
     `metrics` `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`; `history` as
-    `history.gather` makes it; `images` which were trained on ("train") and measured on ("test"); `pictures`
+    `provenance.gather_history` makes it; `images` which were trained on ("train") and measured on ("test"); `pictures`
     PNG files by name; `license` the Hub's identifier, another licence's name, or "unknown"; `dtype` that of
     the files' numbers: for "float16" encoder and centers are rounded before. A `ReleaseError` says which
     parts do not fit each other.
@@ -71,8 +67,8 @@ def write_release(
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
-    evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
-    record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
+    record = {"format": schema.FORMAT, "training": {}, "evaluations": [], **metrics}
+    record = format.checked_metrics(record, folder / format.METRICS)
     default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     fixed = bool(default.get("fixed_input_size", False))  # then timm would take the preprocessing's size
     names = {"label_names" if model is not encoder else "class_names": list(class_names)}
@@ -131,13 +127,10 @@ def write_release(
             for file, key in format.HASHED.items():
                 exists = (staging / file).exists()
                 config["zoo"] |= {key: format.sha256(staging / file)} if exists else {}
-            try:
-                (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
-                (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
-                check_release(written := Release.at(staging))  # nobody could read what is refused here
-                _check_reload(written, encoder, preprocess.input_size)
-            except ReleaseError as error:
-                raise ReleaseError(str(error).replace(str(staging), str(folder))) from error
+            (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
+            (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
+            check_release(written := Release.at(staging))  # nobody could read what is refused here
+            _check_reload(written, encoder, preprocess.input_size)
     except (OSError, SafetensorError) as error:  # a full disk is the second, too
         raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error
     except (ValueError, TypeError) as error:  # json: nan, or an object that is not plain
@@ -150,15 +143,10 @@ def check_release(release: Release) -> None:
 
     A `ReleaseError` names the first that does not. The card's metadata are for `card.check_card`.
     """
-    folder, config = release.path, configs.read_config(release.path)
-    format.read_recipe(folder)  # what bounds the files' sizes comes before what reads every byte of them
-    check_fit(folder, config, config["num_classes"])
+    release = Release.at(release.path)
+    release.load(head="centers" if release.config["num_classes"] else None)
+    _ = release.recipe, release.metrics, release.history, release.card, release.centers, release.images
     release.verify()
-    read_centers(folder, config)
-    read_images(folder, config)
-    format.read_metrics(folder)
-    histories.read(folder)
-    format.read_text(folder / format.CARD)
 
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
