@@ -305,7 +305,7 @@ def metrics_of(seeds: Sequence[RunRecord], entry: Mapping[str, Any]) -> list[Map
 
 def _check_origins(release: Release) -> None:
     """Make sure that the releases that training began with are there, and are what they were."""
-    for key, name, expected in origins(release.recipe, release.metrics["training"], release.name):
+    for key, name, expected in origins(release.recipe, release.metrics["training"]):
         try:
             found = sha256_of(key, hub.open(name).config)
         except ZooError as error:

@@ -17,7 +17,7 @@ from zoo.config import is_number
 from zoo.errors import ReleaseError
 from zoo.files import is_file, write_text
 from zoo.locks import turn
-from zoo.release import configs, format, provenance
+from zoo.release import configs, format, provenance, schema
 from zoo.release.schema import LIBRARY, in_order, metric_title, split_words
 
 # What stands between these lines is the user's, and survives when evaluations or pictures are added.
@@ -80,6 +80,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         with turn(folder / format.LOCK):
             config, metrics = configs.read_config(folder), format.read_metrics(folder)
             yield config, metrics
+            schema.check(schema.ReleaseConfig, config, str(folder / format.CONFIG))
             write_text(folder / format.CONFIG, format.to_json(config))
             write_text(folder / format.METRICS, format.to_json(metrics))
             write_text(folder / format.CARD, render(folder, config))
@@ -111,19 +112,25 @@ def check_card(folder: Path, config: Mapping[str, Any]) -> None:
     A `ReleaseError` names the key, what the card says and what was measured.
     """
     file = folder / format.CARD
-    provenance.check_license(config["pretrained_cfg"]["license"], f"{folder / format.CONFIG}: license")
     expected = _metadata(config, format.read_recipe(folder), format.read_metrics(folder)).to_dict()  # type: ignore[no-untyped-call]
     try:
         found = ModelCard(format.read_text(file)).data.to_dict()  # type: ignore[no-untyped-call]
     except Exception as error:  # of whatever a user wrote
         raise ReleaseError(f"{file}: metadata that the Hub does not take: {error!r:.200}") from None
-    checked = ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model")
-    for key in (*checked, "model-index"):
-        if found.get(key) != expected.get(key):
-            said = (
-                f"found {found.get(key)!r:.500}, but the release's own files say {expected.get(key)!r:.500}"
-            )
-            raise ReleaseError(f"{file}: {key}: {said}; render_card() writes it anew")
+    keys = (
+        "library_name",
+        "license",
+        "license_name",
+        "pipeline_tag",
+        "datasets",
+        "base_model",
+        "model-index",
+    )
+    for key in keys:
+        said, recorded = found.get(key), expected.get(key)
+        if said != recorded:
+            hint = f"the release's own files say {recorded!r:.500}; render_card() writes it anew"
+            raise ReleaseError(f"{file}: {key}: found {said!r:.500}, but {hint}")
 
 
 def _metadata(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from zoo.files import is_dir
 from zoo.release import format, schema
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
-MOST_ROWS, MOST_CLASS_ROWS = 400, 8  # of a history: more than a figure shows, in 100 kB
+_MOST_ROWS, _MOST_CLASS_ROWS = 400, 8  # of a history: more than a figure shows, in 100 kB
 
 LICENSES = frozenset(files("zoo.release").joinpath("licenses.txt").read_text(encoding="utf-8").split())
 """Those that the Hub lists; any other one is `other` there, with its own name.
@@ -28,29 +28,14 @@ https://huggingface.co/docs/hub/repositories-licenses as of June 2026, with open
 """
 
 
-def check_license(license: object, where: str = "licence") -> None:
-    """Make sure that a card can name a licence; else a `ReleaseError` begins with `where`."""
-    text = license if isinstance(license, str) else ""
-    if not _slug(text) or not is_printable(text) or len(text) > 200:  # a name, not the text
-        expected = "an identifier of the Hub's such as cc-by-4.0, or the licence's name in one line"
-        raise ReleaseError(f"{where}: found {license!r:.200}, expected {expected}")
-
-
 def license_on_hub(license: str) -> tuple[str, str | None]:
     """Return what a card's metadata say of a licence: `license`, and `license_name` where none is listed."""
-    return (license.lower(), None) if license.lower() in LICENSES else ("other", _slug(license))
-
-
-def _slug(text: str) -> str:
-    """Return a text as the Hub takes names: lower-case letters, digits, "." and "-"."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower().replace("+", "-plus ")).strip("-.")
+    name = license.lower()
+    return (name, None) if name in LICENSES else ("other", re.sub(r"[^a-z0-9.]+", "-", name).strip("-."))
 
 
 def inherited_license(licenses: Iterable[str]) -> str:
-    """Return the licence of weights that were trained or distilled from weights with these licences.
-
-    They keep a foreign one; of several that differ it is "other", and the card names them all.
-    """
+    """Return the licence of weights made from weights with these: a foreign one, "other" for several."""
     others = {*licenses} - {format.LICENSE}
     return "other" if len(others) > 1 else next(iter(others), format.LICENSE)
 
@@ -75,26 +60,13 @@ def began_with(recipe: Mapping[str, Any]) -> str:
     return " and ".join(filter(None, words))
 
 
-class Origin(NamedTuple):
-    """A release that a training began with: the recipe's key and name of it, and its recorded hash."""
-
-    key: str
-    name: str
-    sha256: str | None
-
-
-def origins(recipe: Mapping[str, Any], training: Mapping[str, Any], where: object) -> list[Origin]:
-    """Return the release that a training started from, if any, and its teachers, as it recorded them.
-
-    A `ReleaseError`, which names the release `where`, refuses a record of other teachers than the recipe's.
-    """
+def origins(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
+    """Return the key, name and recorded hash of the release that a training started from, and of teachers."""
     start, teachers = start_of(recipe), teachers_of(recipe)
-    recorded = training.get("teacher_sha256") or [None] * len(teachers)
-    if not isinstance(recorded, list) or len(recorded) != len(teachers):
-        expected = f"expected one of each of the {len(teachers)} teachers in {format.RECIPE}"
-        raise ReleaseError(f"{where}: training.teacher_sha256: found {recorded!r}, {expected}")
-    rows = [] if start is None else [Origin(START, start, training.get("init_weights_sha256"))]
-    return rows + [Origin(f"{TEACHERS}.{i}", name, recorded[i]) for i, name in enumerate(teachers)]
+    rows = [] if start is None else [(START, start, training.get("init_weights_sha256"))]
+    hashes = training.get("teacher_sha256") or [None] * len(teachers)
+    taught = zip(teachers, hashes, strict=False)
+    return rows + [(f"{TEACHERS}.{i}", name, sha256) for i, (name, sha256) in enumerate(taught)]
 
 
 def sha256_of(key: str, config: Mapping[str, Any]) -> str:
@@ -111,42 +83,37 @@ def teacher_sha256(config: Mapping[str, Any]) -> str:
 
 def check_public(folder: Path) -> None:
     """Refuse, by a `ReleaseError`, to publish a path of this machine as what the training began with."""
-    for key, name, _ in origins(format.read_recipe(folder), {}, folder):
+    for key, name, _ in origins(format.read_recipe(folder), {}):
         if name.startswith(("/", "~", "./", "../")) or is_dir(name):
             expected = "expected a published one: push it first, and train from ORG/NAME"
             raise ReleaseError(f'{folder / format.RECIPE}: {key}: found the folder "{name}", {expected}')
 
 
-# --- history.json: how the training went
-# {"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}: `rows` says
-# of how many recorded rows each one is the mean; null in a column is a value that was not recorded. `classes`
-# are rows of classes.jsonl.
-
-
 def gather_history(
-    rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """Make the history of `rows` of metrics.jsonl and `class_rows` of classes.jsonl; None if there are none.
+    """Make `history.json` of the rows of metrics.jsonl and of classes.jsonl; None if there are none.
 
-    Above 400 rows every block of neighbours becomes the mean of what is finite in it, at the step of its
-    last. Of the classes' rows 8 are kept, evenly spaced, the last one among them.
+    `{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`. Above
+    400 rows each is the mean of a block of neighbours, at the step of its last; `rows` says of how many. Null
+    is a value that was not recorded. Of the classes' rows 8 are kept, evenly spaced, the last among them.
     """
     merged: dict[int, dict[str, Any]] = {}
     for row in rows:
         merged.setdefault(row["step"], {}).update(row)
-    taken = [merged[step] for step in sorted(merged)]
-    if not taken:
+    if not merged:
         return None
-    blocks = np.array_split(np.array(taken, dtype=object), min(len(taken), MOST_ROWS))
+    taken = np.array([merged[step] for step in sorted(merged)], dtype=object)
+    blocks = np.array_split(taken, min(len(taken), _MOST_ROWS))
     names = dict.fromkeys(name for row in taken for name in row if is_printable(name))
     columns = {name: [_mean(block, name) for block in blocks] for name in names}
     columns |= {name: [block[-1][name] for block in blocks] for name in ("step", "epoch")}
-    kept = np.linspace(0, len(class_rows) - 1, MOST_CLASS_ROWS).round() if class_rows else np.empty(0)
+    kept = np.linspace(0, len(class_rows) - 1, _MOST_CLASS_ROWS).round().astype(int)
     return {
         "format": 1,
         "rows": [len(block) for block in blocks],
         "columns": {name: values for name, values in columns.items() if any(v is not None for v in values)},
-        "classes": [class_rows[index] for index in np.unique(kept.astype(int))],
+        "classes": [class_rows[index] for index in np.unique(kept)] if class_rows else [],
     }
 
 
@@ -165,8 +132,7 @@ def history_rows(history: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def read_history(folder: Path) -> dict[str, Any] | None:
     """Read `history.json` in `folder`, None if there is none; a `ReleaseError` names the wrong key."""
-    file = folder / format.HISTORY
-    if not file.exists():
+    if not (file := folder / format.HISTORY).exists():
         return None
     history = format.read_json(file)
     schema.check(schema.History, history, str(file))

@@ -78,7 +78,7 @@ class Release:
 
     @property
     def history(self) -> dict[str, Any] | None:
-        """How the training went: the recorded rows, thinned, see `zoo.release.provenance`; None without any."""
+        """How the training went: the recorded rows, see `gather_history`; None without any."""
         return None if self.is_plain else provenance.read_history(self.path)
 
     @property
@@ -181,7 +181,7 @@ class Release:
             metrics["evaluations"] = [*others, checked]
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
-        """Show on the card a small copy of a PIL image, with a sentence about whose it is and its licence.
+        """Show a small copy of a PIL image on the card, with a sentence on whose it is and its licence.
 
         Returns the five most probable classes of that copy, `example.png`, with their probabilities.
         """
@@ -196,7 +196,6 @@ class Release:
 
     def with_license(self, license: str) -> Release:
         """Set the licence of the weights, an identifier of the Hub's or a name; return the release anew."""
-        provenance.check_license(license)
         with card.changing(self.path) as (config, _):
             config["pretrained_cfg"]["license"] = license
         return Release.at(self.path)
@@ -248,7 +247,7 @@ def _load(
     weights: Path,
     kwargs: Mapping[str, Any],
 ) -> nn.Module:
-    """Return the architecture with the tensors of a file, those of its classifier only if it has `classes`."""
+    """Return the architecture with a file's tensors, those of its classifier only if it has `classes`."""
     try:
         model = _assign(config, classes, state)
         if not kwargs:
@@ -277,7 +276,7 @@ def _assign(config: Mapping[str, Any], classes: int, state: Mapping[str, Tensor]
         model.load_state_dict(state, assign=True)
         if not any(buffer.is_meta for buffer in model.buffers()):
             return model
-    # Buffers that are in no file need values, and so do some architectures of older timm while they are built.
+    # buffers that are in no file need values, and so do some architectures of older timm as they are built
     model = _create(config, classes, {})
     model.load_state_dict(state, assign=True)
     return model

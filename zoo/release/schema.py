@@ -26,15 +26,9 @@ LONGEST_NAME = 10_000
 CLASS_NAMES = f"words in UTF-8 without control characters, at most {LONGEST_NAME:,} characters long"
 """What the name of a class has to be, for an error."""
 
-ACCURACIES = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "many": "many",
-    "medium": "medium",
-    "few": "few",
-}
+ACCURACIES = {name: name for name in ("accuracy", "balanced_accuracy", "many", "medium", "few")}
+ACCURACIES["balanced_accuracy"] = "balanced"
 """Top-1 accuracies in percent, in the order of every table, with their heading."""
-
 PREFERRED = ("classifier", "linear_full", "linear", "knn")
 """By which protocol a release is ranked: by the first of these that it was measured by."""
 
@@ -72,7 +66,7 @@ class _PretrainedCfg(Config):
     std: _Std
     first_conv: _Text | _Texts | None
     classifier: _Text | _Texts | None
-    license: _Text
+    license: Annotated[str, Field(pattern="[A-Za-z0-9]", max_length=200)]  # a name, not the text
 
 
 class _Open(Config):
@@ -115,11 +109,8 @@ class ReleaseConfig(Config):
 
     @model_validator(mode="after")
     def _agree(self) -> ReleaseConfig:
-        zoo, labels = self.zoo, len(self.label_names or ())
-        if labels != self.num_classes:
+        if (labels := len(self.label_names or ())) != self.num_classes:
             raise ValueError(f"label_names: found {labels}, but num_classes is {self.num_classes}")
-        if zoo.has_centers != (zoo.centers_sha256 is not None):
-            raise ValueError(f"zoo.centers_sha256: found {zoo.centers_sha256}, has_centers {zoo.has_centers}")
         return self
 
 
@@ -130,12 +121,9 @@ class Evaluation(_Open):
     data: _Text
     split: _Text
     metrics: dict[str, Any]
-    metric: _Text | None = None
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: _Dataset | None = None
-    shared_images: _Count | None = None
-    classes_measured: _Count | None = None
     seed: int | None = None
 
 
@@ -189,15 +177,11 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
 
 def invalid_class_name(names: Sequence[object]) -> int | None:
     """Return the index of the first name that no card or terminal can show; None when all can be shown."""
-    for index, name in enumerate(names):
-        if (
-            not isinstance(name, str)
-            or not name.strip()
-            or len(name) > LONGEST_NAME
-            or not is_printable(name)
-        ):
-            return index
-    return None
+
+    def fits(name: object) -> bool:
+        return isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and is_printable(name)
+
+    return next((index for index, name in enumerate(names) if not fits(name)), None)
 
 
 def recall_k(name: str) -> int | None:
@@ -228,9 +212,8 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
     """Return an entry with all keys that every entry has: also `metric` and `value`, `seed` and `date`.
 
-    `entry` has `protocol`, `data`, `split`, `metrics` and what else describes it; `metric` and `value` are
-    made of `metrics`, whatever it says. Numbers of NumPy and torch become Python's, tuples lists. A
-    `ReleaseError`, which begins with `where`, says what is missing or of another kind.
+    `metric` and `value` are made of `metrics`, whatever it says. Numbers of NumPy and torch become Python's.
+    A `ReleaseError`, which begins with `where`, says what is missing or of another kind.
     """
     try:
         plain = json.loads(json.dumps(entry, default=lambda value: value.item()))  # of NumPy or torch
@@ -238,11 +221,10 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
         raise ReleaseError(f"{where}: cannot be recorded as JSON: {error}") from None
     check(Evaluation, plain, where)
     metrics = plain["metrics"]
-    for name in (key for shown in in_order(metrics) for key in (shown, f"{shown}_interval")):
-        if metrics.get(name) is not None and not is_number(metrics[name]):
-            raise ReleaseError(f'{where}: "metrics.{name}": found {metrics[name]!r:.40}, expected a number')
-    words, first = {key: plain[key] for key in ("protocol", "data", "split")}, headline(metrics)
-    return {**words, **first, **plain, **first, "seed": plain.get("seed"), "date": plain.get("date")}
+    for name, value in metrics.items():
+        if in_order([name.removesuffix("_interval")]) and not (value is None or is_number(value)):
+            raise ReleaseError(f'{where}: "metrics.{name}": found {value!r:.40}, expected a number')
+    return {**plain, **headline(metrics), "seed": plain.get("seed"), "date": plain.get("date")}
 
 
 def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:

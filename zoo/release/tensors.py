@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from zoo.errors import DataError, ReleaseError
@@ -37,13 +36,9 @@ class ImageList(NamedTuple):
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert to RGB exactly as timm does: `image.convert("RGB")`.
+    """Convert to RGB exactly as timm does, by `image.convert("RGB")`; the EXIF orientation is NOT applied.
 
-    So grey becomes three equal channels, a palette its colours, transparency is dropped (not blended), CMYK
-    is converted without its ICC profile, and the EXIF orientation is NOT applied.
-
-    Raises:
-        ValueError: for grey that is not the whole numbers of 8 bits, which `convert` clips to white or black.
+    A ValueError refuses grey that is not whole numbers of 8 bits, which `convert` clips to white or black.
     """
     if image.mode == "RGB":
         image.load()  # Image.open is lazy: a truncated file must fail here
@@ -59,11 +54,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Convert a user's image as `to_rgb` does.
-
-    Raises:
-        DataError: for what is no PIL image, and grey of more than 8 bits or of fractions.
-    """
+    """Convert a user's image as `to_rgb` does; a `DataError` refuses what is none, and what that refuses."""
     if not isinstance(image, Image.Image):
         raise DataError(f"image: found a {type(image).__name__}, expected a PIL image: Image.open(FILE)")
     try:
@@ -94,17 +85,6 @@ def round_centers_to_half(centers: Centers) -> Centers:
     return centers._replace(**{name: half.to(learned[name]) for name, half in to_half(learned).items()})
 
 
-def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str]) -> None:
-    """Write contiguous CPU tensors, no two of the same memory, as a safetensors file.
-
-    safetensors 0.8 makes its files with mode 600; they get that of any other new file.
-    """
-    file.touch()
-    mode = file.stat().st_mode
-    save_file(dict(tensors), file, metadata=dict(metadata))
-    file.chmod(stat.S_IMODE(mode))
-
-
 def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors that a safetensors file declares; their bytes are not read.
 
@@ -129,8 +109,8 @@ def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
 def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     """Return the learned class centers of the release in `folder`, or None when its objective has none.
 
-    Of a plain timm model they are its linear classifier; how many images each class had is not known. A
-    `ReleaseError` says that the file is missing, damaged, not the recorded one, or does not fit the classes.
+    Of a plain timm model they are its linear classifier. A `ReleaseError` says that the file is missing,
+    damaged, not the recorded one, or does not fit the classes.
     """
     zoo = config["zoo"]
     if not zoo["has_centers"]:
@@ -158,13 +138,13 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
 
 
 def write_images(lists: Mapping[str, ImageList], file: Path) -> None:
-    """Write which images a release was trained and measured on, whatever copy is at hand.
+    """Write which images a release was trained and measured on: the content ids `[N]` of each split.
 
-    For each split that is listed its content ids `[N]`, int64 (`ImageList`); their hashes are in the header's
-    metadata, under one key, as safetensors writes several in any order: `{"sha256": '{"test": "...", ...}'}`.
+    The lists' hashes are in the header's metadata, under one key, as safetensors writes several in any order.
     """
     hashes = json.dumps({split: lists[split].sha256 for split in sorted(lists)})
-    write_tensors({split: torch.tensor(each.ids) for split, each in lists.items()}, file, {"sha256": hashes})
+    ids = {split: torch.tensor(each.ids) for split, each in lists.items()}
+    file.write_bytes(save(ids, {"sha256": hashes}))
 
 
 def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
@@ -172,23 +152,17 @@ def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]
 
     A `ReleaseError` says that the file is missing, damaged, not the recorded one, or of other images.
     """
-    file, sha256 = folder / format.IMAGES, config["zoo"].get("images_sha256")
-    if sha256 is None:
+    file, expected = folder / format.IMAGES, config["zoo"]["dataset"].get("sha256")
+    if (sha256 := config["zoo"].get("images_sha256")) is None:
         return {}
     ids = read_tensors(file, sha256)
-    with safe_open(file, framework="numpy") as stream:
-        metadata = stream.metadata() or {}
     try:
-        hashes = json.loads(metadata["sha256"])
+        with safe_open(file, framework="numpy") as stream:
+            hashes = json.loads(stream.metadata()["sha256"])
         lists = {split: ImageList(each.numpy(), str(hashes[split])) for split, each in ids.items()}
         found = lists["train"].sha256
     except (LookupError, TypeError, ValueError) as error:
         raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
-    expected = config["zoo"]["dataset"].get("sha256")
-    if expected not in (None, found) or any(
-        each.dtype != torch.int64 or each.dim() != 1 for each in ids.values()
-    ):
-        raise ReleaseError(
-            f"{file}: training images with sha256 {found:.80}, expected int64 [N] of {expected}"
-        )
+    if expected not in (None, found):
+        raise ReleaseError(f"{file}: found training images of sha256 {found:.80}, expected {expected:.80}")
     return lists
