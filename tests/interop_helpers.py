@@ -25,7 +25,7 @@ from tests.plain_timm import inputs
 from tests.release_helpers import READS_FOLDERS, release_of, some_centers, trained_encoder
 from zoo import backbones
 from zoo.release import Preprocess, Release
-from zoo.release.tensors import round_centers_to_half, round_to_half
+from zoo.release.tensors import round_to_half
 
 
 class Case(NamedTuple):
@@ -70,8 +70,8 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
     encoder = trained_encoder(case.arch, **case.model_args)
     centers = some_centers(backbones.feature_dim(encoder))
     if case.half:
-        round_to_half(encoder)
-        centers = round_centers_to_half(centers)
+        encoder.load_state_dict(round_to_half(encoder.state_dict()))
+        centers = centers._replace(**round_to_half(centers._asdict()))
     release = release_of(
         folder,
         encoder,

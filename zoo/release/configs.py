@@ -36,12 +36,6 @@ def is_plain(config: Mapping[str, Any]) -> bool:
     return config["zoo"]["recipe_sha256"] is None
 
 
-def pretrained_cfg_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what timm makes of `config` for `create_model(pretrained_cfg=...)`."""
-    cfg = dict(config["pretrained_cfg"], num_classes=config["num_classes"])
-    return cfg | ({"label_names": config["label_names"]} if "label_names" in config else {})
-
-
 def plain_recipe(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stands for the recipe of a plain timm model."""
     return {
@@ -55,15 +49,13 @@ def plain_recipe(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `config.json` of a release for one that timm wrote."""
-    from timm.data import resolve_data_config
+    from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_data_config
 
     where, weights = folder / format.CONFIG, folder / format.WEIGHTS
     architecture, cfg, args = raw.get("architecture"), raw.get("pretrained_cfg"), raw.get("model_args") or {}
     if not (isinstance(architecture, str) and isinstance(cfg, dict) and isinstance(args, dict)):
         expected = 'expected a release, or timm\'s "architecture" and "pretrained_cfg"'
         raise ReleaseError(f"{where}: found {', '.join(raw)[:80]}, {expected}")
-    if args.get("in_chans", 3) != 3:
-        raise ReleaseError(f"{where}: model_args.in_chans: found {args['in_chans']}, expected 3")
     classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
     if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
@@ -73,6 +65,11 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     linear = bool(classes) and len(shape) == 2 and shape[0] == classes
     width = shape[1] if linear else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
+    names = raw.get("label_names") or cfg.get("label_names")
+    if not isinstance(names, list):  # ImageNet's in words where timm knows them, else numbers
+        subset = infer_imagenet_subset({"num_classes": classes})
+        info = ImageNetInfo(subset) if subset else None
+        names = [info.index_to_description(index) if info else index for index in range(classes)]
     pixels = resolve_data_config({}, pretrained_cfg=cfg)  # with timm's defaults
     return {
         "architecture": architecture,
@@ -88,7 +85,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             "classifier": cfg.get("classifier"),
             "license": cfg.get("license") or "unknown",
         },
-        **({"label_names": _label_names(raw, cfg, classes)} if classes else {}),
+        **({"label_names": [*map(str, names)]} if classes else {}),
         "zoo": {
             "format": schema.FORMAT,
             "name": re.sub(r"[^A-Za-z0-9_.-]", "_", f"{architecture}.{tag}")[: schema.MAX_NAME],
@@ -102,16 +99,3 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             "centers_sha256": sha256 if linear else None,
         },
     }
-
-
-def _label_names(raw: Mapping[str, Any], cfg: Mapping[str, Any], classes: int) -> list[str]:
-    """Return the classes' names: the file's, ImageNet's in words where timm knows them, else numbers."""
-    from timm.data import ImageNetInfo, infer_imagenet_subset
-
-    names = raw.get("label_names") or cfg.get("label_names")
-    texts = raw.get("label_descriptions") or cfg.get("label_descriptions")
-    if isinstance(names, list):
-        return [str(texts.get(str(name), name)) if isinstance(texts, dict) else str(name) for name in names]
-    subset = infer_imagenet_subset({"num_classes": classes})
-    info = ImageNetInfo(subset) if subset else None
-    return [info.index_to_description(index) if info else str(index) for index in range(classes)]

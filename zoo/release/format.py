@@ -35,12 +35,8 @@ PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
 LOCK = ".lock"  # of the process that changes the record; no part of the release
 LICENSE = "apache-2.0"
-HASHED = {
-    WEIGHTS: "weights_sha256",
-    CENTERS: "centers_sha256",
-    RECIPE: "recipe_sha256",
-    IMAGES: "images_sha256",
-}
+HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_sha256"}
+HASHED[IMAGES] = "images_sha256"
 _WRITING, _STALE = ".writing", ".stale"  # the new files; among them the names of old ones to remove
 _MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
@@ -99,11 +95,10 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 
 def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return the content of `metrics.json`; a `ReleaseError` names what is missing or of another kind."""
-    found = {"training": {}, "evaluations": [], **metrics}
-    schema.check(schema.Metrics, found, str(file))
-    entries = enumerate(found["evaluations"])
+    schema.check(schema.Metrics, metrics, str(file))
+    entries = enumerate(metrics["evaluations"])
     checked = [schema.checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
-    return {**metrics, "training": found["training"], "evaluations": checked}
+    return {**metrics, "evaluations": checked}
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:
@@ -133,20 +128,16 @@ def sha256(file: Path) -> str:
 
 def check_sha256(file: Path, expected: str) -> None:
     """Compare the SHA-256 of `file` with the recorded one; a `ReleaseError` names both."""
-    try:
-        found = sha256(file)
-    except OSError as error:
-        raise ReleaseError(f"{file}: cannot be read: {error}") from None
-    if found != expected:
+    if (found := sha256(file)) != expected:
         raise ReleaseError(f"{file}: sha256 {found}, but {CONFIG} records {expected}")
 
 
 @contextmanager
-def replacing(folder: Path, *, stale: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Yield an empty folder; its files appear in `folder` when the block ends without an error.
+def replacing(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; its files replace the release in `folder` when the block ends without an error.
 
-    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. Other
-    files in `folder` stay, except those of the patterns `stale` that are not among the new ones.
+    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. What is
+    no release's stays, pictures too where there was none.
     """
     exists = folder.exists()
     if exists:
@@ -154,8 +145,9 @@ def replacing(folder: Path, *, stale: tuple[str, ...] = ()) -> Iterator[Path]:
     with staging(folder, inside=exists) as gathered:
         yield gathered
         if exists:
-            new = {file.name for file in gathered.iterdir()}
-            old = {file.name for pattern in stale for file in folder.glob(pattern)} - new
+            optional = (CENTERS, IMAGES, HISTORY, PICTURES) if holds_release(folder) else ()
+            old = {file.name for pattern in optional for file in folder.glob(pattern)}
+            old -= {file.name for file in gathered.iterdir()}
             (gathered / _STALE).write_text("\n".join(sorted(old)), encoding="utf-8")
         for file in [*gathered.iterdir(), gathered]:
             sync(file)

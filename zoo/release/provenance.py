@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.config import is_number
-from zoo.errors import ReleaseError, is_printable
+from zoo.errors import ReleaseError
 from zoo.files import is_dir
 from zoo.release import format, schema
 
@@ -22,10 +21,7 @@ START, TEACHERS = "init.release", "objective.distill.teachers"
 _MOST_ROWS, _MOST_CLASS_ROWS = 400, 8  # of a history: more than a figure shows, in 100 kB
 
 LICENSES = frozenset(files("zoo.release").joinpath("licenses.txt").read_text(encoding="utf-8").split())
-"""Those that the Hub lists; any other one is `other` there, with its own name.
-
-https://huggingface.co/docs/hub/repositories-licenses as of June 2026, with openmdw-1.1 as its newest.
-"""
+"""Those of https://huggingface.co/docs/hub/repositories-licenses, June 2026; any other is `other` there."""
 
 
 def license_on_hub(license: str) -> tuple[str, str | None]:
@@ -98,29 +94,23 @@ def gather_history(
     400 rows each is the mean of a block of neighbours, at the step of its last; `rows` says of how many. Null
     is a value that was not recorded. Of the classes' rows 8 are kept, evenly spaced, the last among them.
     """
-    merged: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        merged.setdefault(row["step"], {}).update(row)
-    if not merged:
+    import pandas as pd
+
+    if not rows:
         return None
-    taken = np.array([merged[step] for step in sorted(merged)], dtype=object)
-    blocks = np.array_split(taken, min(len(taken), _MOST_ROWS))
-    names = dict.fromkeys(name for row in taken for name in row if is_printable(name))
-    columns = {name: [_mean(block, name) for block in blocks] for name in names}
-    columns |= {name: [block[-1][name] for block in blocks] for name in ("step", "epoch")}
-    kept = np.linspace(0, len(class_rows) - 1, _MOST_CLASS_ROWS).round().astype(int)
+    table = pd.DataFrame(rows).groupby("step", as_index=False).last().select_dtypes("number")
+    table = table.replace([math.inf, -math.inf], math.nan)
+    groups = table.groupby(np.arange(len(table)) * min(len(table), _MOST_ROWS) // len(table))
+    means = groups.mean().map(lambda value: float(f"{value:.6g}")).dropna(axis="columns", how="all")
+    means[["step", "epoch"]] = groups[["step", "epoch"]].last()
+    means = means.astype(object).where(means.notna(), None)
+    kept = np.unique(np.linspace(0, len(class_rows) - 1, _MOST_CLASS_ROWS).round().astype(int))
     return {
         "format": 1,
-        "rows": [len(block) for block in blocks],
-        "columns": {name: values for name, values in columns.items() if any(v is not None for v in values)},
-        "classes": [class_rows[index] for index in np.unique(kept)] if class_rows else [],
+        "rows": groups.size().tolist(),
+        "columns": means.to_dict("list"),
+        "classes": [class_rows[index] for index in kept] if class_rows else [],
     }
-
-
-def _mean(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:
-    """Return the mean of a column's finite numbers, to six digits; None where there is none."""
-    known = [row[name] for row in rows if is_number(row.get(name)) and math.isfinite(row[name])]
-    return float(f"{math.fsum(known) / len(known):.6g}") if known else None
 
 
 def history_rows(history: Mapping[str, Any]) -> list[dict[str, Any]]:

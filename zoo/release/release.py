@@ -19,21 +19,17 @@ from torchvision import transforms
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError, first_line
-from zoo.files import is_file, write_atomic
+from zoo.files import write_atomic
 from zoo.modules.centers import Centers
 from zoo.release import card, configs, format, provenance, tensors
 from zoo.release.schema import checked_evaluation, identity
 from zoo.release.tensors import ImageList, rgb
 
+Facts = Mapping[str, Any]
 _LOADING = {"features_only", "out_indices", "feature_cls"}  # of timm's factory, what a load may choose
-NO_ARGUMENTS = frozenset(
-    {
-        *inspect.signature(timm.create_model).parameters,
-        *inspect.signature(timm.models.build_model_with_cfg).parameters,
-        *("arch", "num_classes", "pruned", "features_only", "out_indices", "feature_cls", "device", "dtype"),
-    }
-    - {"kwargs"}
-)
+_FACTORIES = (timm.create_model, timm.models.build_model_with_cfg)
+NO_ARGUMENTS = {name for factory in _FACTORIES for name in inspect.signature(factory).parameters} - {"kwargs"}
+NO_ARGUMENTS |= {"arch", "num_classes", "pruned", "device", "dtype", *_LOADING}
 """What timm's factory and builder take for themselves: sources of weights and code, not the architecture."""
 
 
@@ -42,18 +38,12 @@ class Release:
     """A release folder and its checked `config.json`; all else is read and checked when it is asked for."""
 
     path: Path
-    config: Mapping[str, Any] = field(repr=False)
+    config: Facts = field(repr=False)
 
     @classmethod
     def at(cls, folder: Path) -> Release:
         """Open the release in `folder`."""
-        release = cls(folder, configs.read_config(folder))
-        needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
-        if release.is_plain:
-            needed = [format.WEIGHTS]
-        if absent := [name for name in needed if not is_file(folder / name)]:
-            raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
-        return release
+        return cls(folder, configs.read_config(folder))
 
     @property
     def name(self) -> str:
@@ -109,12 +99,11 @@ class Release:
         return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
 
     def transform(self, training: bool = False) -> Callable[[Any], Any]:
-        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`.
+        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`; see `rgb`.
 
-        With `training`, timm's own random crops, flips and colours for this input. EXIF rotation is not
-        applied. The transform raises a `DataError` for what is no PIL image, or grey beyond 8 bits.
+        With `training`, timm's own random crops, flips and colours for this input.
         """
-        data_config = timm.data.resolve_data_config({}, pretrained_cfg=configs.pretrained_cfg_of(self.config))
+        data_config = timm.data.resolve_data_config({}, pretrained_cfg=self.config["pretrained_cfg"])
         transform = timm.data.create_transform(**data_config, is_training=training)
         return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
 
@@ -130,7 +119,25 @@ class Release:
         """Return the model; the arguments are those of `zoo.load`."""
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
-        model = build(self.path, self.config, num_classes, head, model_kwargs)
+        config, weights = self.config, self.path / format.WEIGHTS
+        if refused := sorted(NO_ARGUMENTS - _LOADING & model_kwargs.keys()):
+            raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")
+        if type(num_classes) is not int or num_classes < 0 or head not in (None, "centers"):
+            expected = 'expected 0 or more, and None or "centers"'
+            raise ReleaseError(f"num_classes, head: found {num_classes!r}, {head!r}, {expected}")
+        if bool(head) + bool(num_classes) + bool(model_kwargs.get("features_only")) > 1:
+            raise ReleaseError('give one of num_classes=N, head="centers" and features_only=True')
+        if head and not (config["zoo"]["has_centers"] and config["num_classes"]):
+            raise ReleaseError(f"{self.name} has no centers in one linear layer; use num_classes=N")
+        state = tensors.read_tensors(weights, config["zoo"]["weights_sha256"])
+        try:
+            with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
+                model = _load(config, config["num_classes"] if head else 0, state, weights, model_kwargs)
+        except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+            problem = " ".join(str(error).split())
+            raise ReleaseError(f"{weights}: does not load as {config['architecture']}: {problem}") from error
+        if num_classes:
+            model.reset_classifier(num_classes)  # type: ignore[operator]
         try:
             return model.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError, TypeError) as error:
@@ -169,7 +176,7 @@ class Release:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
         return os.access(self.path, os.W_OK) and not card.fixed(self.path)
 
-    def add_evaluation(self, entry: Mapping[str, Any]) -> None:
+    def add_evaluation(self, entry: Facts) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
 
         `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what
@@ -207,45 +214,8 @@ class Release:
         return self.card
 
 
-def build(
-    folder: Path, config: Mapping[str, Any], num_classes: int, head: str | None, kwargs: Mapping[str, Any]
-) -> nn.Module:
-    """Return the model of `zoo.load`, see there; a `ReleaseError` names the wrong argument or file."""
-    _check_request(config, num_classes, head, kwargs)
-    classes, weights = config["num_classes"] if head else 0, folder / format.WEIGHTS
-    state = tensors.read_tensors(weights, config["zoo"]["weights_sha256"])
-    try:
-        with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
-            model = _load(config, classes, state, weights, kwargs)
-    except Exception as error:  # any of 1,400 constructors, given arguments that others chose
-        problem = " ".join(str(error).split())
-        raise ReleaseError(f"{weights}: does not load as {config['architecture']}: {problem}") from error
-    if num_classes:
-        model.reset_classifier(num_classes)  # type: ignore[operator]
-    return model
-
-
-def _check_request(
-    config: Mapping[str, Any], num_classes: int, head: object, kwargs: Mapping[str, Any]
-) -> None:
-    name, arch = config["zoo"]["name"], config["architecture"]
-    if refused := sorted(NO_ARGUMENTS - _LOADING & kwargs.keys()):
-        raise ReleaseError(f"{refused[0]}: expected an argument of {arch}, e.g. drop_rate=0.1")
-    if type(num_classes) is not int or num_classes < 0 or head not in (None, "centers"):
-        expected = 'expected 0 or more, and None or "centers"'
-        raise ReleaseError(f"num_classes, head: found {num_classes!r}, {head!r}, {expected}")
-    if bool(head) + bool(num_classes) + bool(kwargs.get("features_only")) > 1:
-        raise ReleaseError(f'{name}: give one of num_classes=N, head="centers" and features_only=True')
-    if head and not (config["zoo"]["has_centers"] and config["num_classes"]):
-        raise ReleaseError(f"{name} has no centers in one linear layer of {arch}; use num_classes=N")
-
-
 def _load(
-    config: Mapping[str, Any],
-    classes: int,
-    state: Mapping[str, Tensor],
-    weights: Path,
-    kwargs: Mapping[str, Any],
+    config: Facts, classes: int, state: Mapping[str, Tensor], weights: Path, kwargs: Facts
 ) -> nn.Module:
     """Return the architecture with a file's tensors, those of its classifier only if it has `classes`."""
     try:
@@ -261,40 +231,37 @@ def _load(
     return _create(config, classes, kwargs, weights)  # arguments may change the tensors: timm adapts them
 
 
-def _assign(config: Mapping[str, Any], classes: int, state: Mapping[str, Tensor]) -> nn.Module:
+def _assign(config: Facts, classes: int, state: Mapping[str, Tensor]) -> nn.Module:
     """Build the model without storage, and make the file's tensors its parameters.
 
-    timm spends most of a load initialising weights that it then overwrites; the result is the same, bit for
-    bit.
+    timm spends most of a load initialising weights that it overwrites then; the result is the same.
     """
     ends = config["pretrained_cfg"]["classifier"] or []
     layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
-    state = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
-    state = {name: each.float() if each.is_floating_point() else each for name, each in state.items()}
+    found = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
+    found = {name: each.float() if each.is_floating_point() else each for name, each in found.items()}
     with suppress(ZooError), torch.device("meta"):
         model = _create(config, classes, {})
-        model.load_state_dict(state, assign=True)
+        model.load_state_dict(found, assign=True)
         if not any(buffer.is_meta for buffer in model.buffers()):
             return model
     # buffers that are in no file need values, and so do some architectures of older timm as they are built
     model = _create(config, classes, {})
-    model.load_state_dict(state, assign=True)
+    model.load_state_dict(found, assign=True)
     return model
 
 
-def _create(
-    config: Mapping[str, Any], num_classes: int, kwargs: Mapping[str, Any], weights: Path | None = None
-) -> nn.Module:
+def _create(config: Facts, num_classes: int, kwargs: Facts, weights: Path | None = None) -> nn.Module:
     check_arguments(config["model_args"])
-    arguments = {**config["model_args"], **kwargs}
-    cfg = configs.pretrained_cfg_of(config)
+    arguments, cfg = {**config["model_args"], **kwargs}, dict(config["pretrained_cfg"])
+    cfg |= {key: config[key] for key in ("num_classes", "label_names") if key in config}
     if weights is not None:
         # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
         arguments["pretrained"], cfg["file"] = True, str(weights)
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
-def check_arguments(model_args: Mapping[str, Any]) -> None:
+def check_arguments(model_args: Facts) -> None:
     """Refuse, by a `ReleaseError`, arguments of an architecture that name other weights, or code."""
     if refused := sorted(NO_ARGUMENTS & model_args.keys()):
         raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")

@@ -20,8 +20,8 @@ LIBRARY = "contrastive-zoo"
 """What the Hub is told, and the tag that releases carry."""
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
 MAX_PIXELS = 4096  # of an input's side
+_MULTILINE = (("description",), ("credit",))  # keys whose values may have several lines
 _MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
-_MULTILINE = ("description", "credit")  # keys whose values may have several lines
 LONGEST_NAME = 10_000
 CLASS_NAMES = f"words in UTF-8 without control characters, at most {LONGEST_NAME:,} characters long"
 """What the name of a class has to be, for an error."""
@@ -161,7 +161,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
     """Refuse, by a `ReleaseError`, control characters, infinite numbers, and endless `model_args`."""
     problem = "nested too deeply" if len(path) > 32 else ""
     if isinstance(data, str):
-        text = data.replace("\n", "").replace("\t", "") if {*path[-1:]} & {*_MULTILINE} else data
+        text = data.replace("\n", "").replace("\t", "") if path[-1:] in _MULTILINE else data
         problem = "" if is_printable(text) else f"found control characters, {data[:40]!r}"
     elif isinstance(data, int | float):
         most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1

@@ -13,26 +13,19 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.errors import DataError, ReleaseError
 from zoo.files import is_file
 from zoo.modules.centers import Centers
 from zoo.release import format
 
-EIGHT_BIT = 255
-
 
 class ImageList(NamedTuple):
-    """The images of a split, in order.
+    """The images of a split, in order."""
 
-    Attributes:
-        ids: what `zoo.data.image_ids.content_ids` gives for each image `[N]`, int64.
-        sha256: hash of names and labels in the copy that was listed, see `ImageDataset.describe`.
-    """
-
-    ids: NDArray[np.int64]
-    sha256: str
+    ids: NDArray[np.int64]  # [N], what `zoo.data.image_ids.content_ids` gives for each image
+    sha256: str  # of names and labels in the copy that was listed, see `ImageDataset.describe`
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -63,26 +56,16 @@ def rgb(image: Image.Image) -> Image.Image:
         raise DataError(f"image: {error}") from None
 
 
-def to_half(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with their floating-point numbers in float16, others as they are.
+def round_to_half(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """Return the tensors, floating-point numbers rounded to what float16 holds, in the precision they have.
 
-    A `ReleaseError` names a tensor with a number beyond float16's range.
+    None is left out. A `ReleaseError` names a tensor with a number beyond float16's range.
     """
-    halves = {name: each.half() if each.is_floating_point() else each for name, each in tensors.items()}
-    if beyond := [name for name, half in halves.items() if half.isinf().any()]:
+    given = {name: each for name, each in tensors.items() if each is not None}
+    rounded = {k: v.half().to(v) if v.is_floating_point() else v for k, v in given.items()}
+    if beyond := [name for name, each in rounded.items() if each.isinf().any()]:
         raise ReleaseError(f"{beyond[0]}: found numbers beyond 65504, where float16 ends")
-    return halves
-
-
-def round_to_half(encoder: nn.Module) -> None:
-    """Round the encoder's tensors in place to numbers that float16 holds, see `to_half`."""
-    encoder.load_state_dict(to_half(encoder.state_dict()))
-
-
-def round_centers_to_half(centers: Centers) -> Centers:
-    """Return the centers in numbers that float16 holds, see `to_half`, in the precision that they have."""
-    learned = {name: value for name, value in centers._asdict().items() if value is not None}
-    return centers._replace(**{name: half.to(learned[name]) for name, half in to_half(learned).items()})
+    return rounded
 
 
 def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ import copy
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +16,11 @@ from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.errors import ReleaseError
+from zoo.files import writing
 from zoo.modules.centers import Centers
 from zoo.release import card, format, schema
 from zoo.release.release import Release
-from zoo.release.tensors import ImageList, to_half, write_images
-
-_OPTIONAL = (format.CENTERS, format.IMAGES, format.HISTORY, format.PICTURES)  # the next release may lack them
+from zoo.release.tensors import ImageList, write_images
 
 
 def write_release(
@@ -46,26 +46,14 @@ def write_release(
 ) -> Release:
     """Write the release folder; it holds the old release or the new one, whatever stops this.
 
-    Args:
-        folder: may hold other things, e.g. `run/`, which stay.
-        name: of the weights, `arch.tag`.
-        encoder: a timm model without classifier; it is not changed.
-        arch, model_args: its architecture in timm.
-        preprocess: how images become its input.
-        class_names: of the C classes of the training data.
-        centers: `[C, D_f]`. `model.safetensors` is the classifier that they make of the encoder, where the
-            architecture's is one linear layer on the pooled features; else it is the headless encoder.
-        dataset: plain facts: `name`, and if it is on the Hub `hub_id`.
-        recipe_text: the exact recipe, overrides applied.
-        metrics: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`.
-        history: as `provenance.gather_history` makes it.
-        images: which were trained on ("train") and measured on ("test").
-        pictures: PNG files by name.
-        license: the Hub's identifier, another licence's name, or "unknown".
-        dtype: of the files' numbers; for "float16" encoder and centers are rounded before.
-
-    Raises:
-        ReleaseError: saying which parts do not fit each other.
+    `encoder` is a timm model without classifier, `arch` built with `model_args`. With `centers` `[C, D_f]`,
+    `model.safetensors` is the classifier that they make of it where that is one linear layer on the pooled
+    features; else it is the headless encoder. `name` is that of the weights, `arch.tag`; `class_names` are of
+    the C classes of the training data, `dataset` plain facts (`name`, on the Hub `hub_id`), `recipe_text` is
+    the exact recipe. `metrics` are `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`;
+    `history` is made by `provenance.gather_history`; `images` are those trained on ("train") and measured on
+    ("test"), `pictures` PNG files by name. For dtype "float16" encoder and centers are rounded before. Other
+    things in `folder` stay. A `ReleaseError` says which parts do not fit each other.
     """
     folder = Path(folder)
     if (classes := getattr(encoder, "num_classes", None)) != 0:
@@ -88,13 +76,10 @@ def write_release(
         "pretrained_cfg": {  # nothing of the architecture's default weights but where its ends are
             "tag": name.split(".", 1)[-1],
             "custom_load": False,
+            **asdict(preprocess),
             "input_size": [3, preprocess.input_size, preprocess.input_size],
             "fixed_input_size": fixed,
-            "interpolation": preprocess.interpolation,
-            "crop_pct": preprocess.crop_pct,
             "crop_mode": "center",
-            "mean": list(preprocess.mean),
-            "std": list(preprocess.std),
             "first_conv": default.get("first_conv"),
             "classifier": default.get("classifier"),
             "license": license,
@@ -113,36 +98,32 @@ def write_release(
             **(names if model is encoder else {}),
         },
     }
-    # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
-    stale = _OPTIONAL if (folder / format.CONFIG).exists() else ()
-    try:
-        with format.replacing(folder, stale=stale) as staging:
-            tensors = {format.WEIGHTS: model.state_dict()}
-            if centers is not None:
-                tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
-            for file, found in tensors.items():
-                stored = to_half(found) if dtype == "float16" else found
-                separate = {k: v.detach().cpu().contiguous().clone() for k, v in stored.items()}
-                (staging / file).write_bytes(save(separate, {"format": "pt"}))
-            if images:
-                write_images(images, staging / format.IMAGES)
-            texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
-            texts |= {} if history is None else {format.HISTORY: json.dumps(history, allow_nan=False)}
-            for file, text in texts.items():
-                (staging / file).write_text(text, encoding="utf-8")
-            for picture, source in (pictures or {}).items():
-                shutil.copyfile(source, staging / f"{picture}.png")
-            for file, key in format.HASHED.items():
-                if (staging / file).exists():
-                    config["zoo"][key] = format.sha256(staging / file)
-            (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
-            (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
-            check_release(written := Release.at(staging))  # nobody could read what is refused here
-            loaded = written.load(dtype=next(encoder.parameters()).dtype).eval()
-            if not _agree(_output(loaded, preprocess.input_size), _output(encoder, preprocess.input_size)):
-                raise ReleaseError(f"{name}: {arch} with {model_args} does not compute what the encoder does")
-    except OSError as error:
-        raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error
+    with writing(f"{folder}: the release", ReleaseError), format.replacing(folder) as staging:
+        tensors = {format.WEIGHTS: model.state_dict()}
+        if centers is not None:
+            tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
+        for file, found in tensors.items():
+            separate = {k: v.detach().cpu().contiguous().clone() for k, v in found.items()}
+            if dtype == "float16":
+                separate = {k: v.half() if v.is_floating_point() else v for k, v in separate.items()}
+            (staging / file).write_bytes(save(separate, {"format": "pt"}))
+        if images:
+            write_images(images, staging / format.IMAGES)
+        (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
+        (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
+        if history is not None:
+            (staging / format.HISTORY).write_text(json.dumps(history, allow_nan=False), encoding="utf-8")
+        for picture, source in (pictures or {}).items():
+            shutil.copyfile(source, staging / f"{picture}.png")
+        for file, key in format.HASHED.items():
+            if (staging / file).exists():
+                config["zoo"][key] = format.sha256(staging / file)
+        (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
+        (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
+        check_release(written := Release.at(staging))  # nobody could read what is refused here
+        loaded = written.load(dtype=next(encoder.parameters()).dtype).eval()
+        if not _agree(_output(loaded, preprocess.input_size), _output(encoder, preprocess.input_size)):
+            raise ReleaseError(f"{name}: {arch} with {model_args} does not compute what the encoder does")
     return Release.at(folder)
 
 
@@ -159,11 +140,10 @@ def check_release(release: Release) -> None:
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
     """Return encoder + centers as a timm classifier, or None where the architecture has no such head."""
-    model = copy.deepcopy(encoder)
-    name = model.pretrained_cfg.get("classifier")  # type: ignore[union-attr, operator]
+    model: Any = copy.deepcopy(encoder)
     with torch.random.fork_rng(devices=[]):
-        model.reset_classifier(len(centers.weight))  # type: ignore[operator]
-    head = dict(model.named_modules()).get(name) if isinstance(name, str) else None
+        model.reset_classifier(len(centers.weight))
+    head = model.get_classifier()
     if not isinstance(head, nn.Linear) or head.weight.shape != centers.weight.shape or head.bias is None:
         return None
     with torch.no_grad():
