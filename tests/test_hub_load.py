@@ -90,7 +90,7 @@ def test_offline_the_cache_alone_is_used(made, hub):
 
 def test_what_is_recorded_is_fetched_without_weights(made, hub):
     hub.create(REPO, contents(made.path))
-    assert zoo.release.configs.read_config(folder_of(resolve(REPO), weights=False)) == made.config
+    assert zoo.release.format.read_config(folder_of(resolve(REPO), weights=False)) == made.config
     assert not [path for path in asked(hub) if "model.safetensors" in path]
 
 

@@ -31,7 +31,7 @@ from zoo.hub.fetch import LOG, TENSORS, client, folder_of, is_release_file, rele
 from zoo.hub.fetch import open as open_release
 from zoo.hub.merge import base_of, merge, note_base
 from zoo.hub.names import ModelRef, repository
-from zoo.release import Release, card, configs, format, provenance
+from zoo.release import Release, card, format, provenance
 from zoo.release.write import check_release
 
 VERSION = re.compile(r"v([1-9][0-9]*)")
@@ -172,7 +172,7 @@ def _holds_release(
     held = sorted(name for name in hashes if name.endswith(_WEIGHTS))[:1]
     if format.CONFIG in hashes:
         folder = folder_of(ModelRef("hub", ref.target, commit), token=token, weights=False)
-        zoo = configs.read_config(folder)["zoo"]
+        zoo = format.read_config(folder)["zoo"]
         held = [zoo["name"]] if zoo["name"] != release.name else []
         held += [name for name in TENSORS if hashes.get(name) != zoo.get(format.HASHED[name])]
     if held:

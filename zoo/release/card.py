@@ -16,7 +16,7 @@ from zoo import backbones, catalog
 from zoo.errors import ReleaseError
 from zoo.files import is_file, write_text, writing
 from zoo.locks import turn
-from zoo.release import configs, format, provenance, schema
+from zoo.release import format, provenance, schema
 from zoo.release.schema import LIBRARY, in_order, metric_title, split_words
 
 Facts = Mapping[str, Any]
@@ -78,7 +78,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             f"{folder}: shipped, downloaded or no release of zoo, which do not change; open a copy"
         )
     with writing(str(folder), ReleaseError), turn(folder / format.LOCK):
-        config, metrics = configs.read_config(folder), format.read_metrics(folder)
+        config, metrics = format.read_config(folder), format.read_metrics(folder)
         yield config, metrics
         schema.check(schema.ReleaseConfig, config, str(folder / format.CONFIG))
         write_text(folder / format.CONFIG, format.to_json(config))
@@ -102,10 +102,7 @@ def addressed(card: str, repo_id: str) -> str:
 
 
 def check_card(folder: Path, config: Facts) -> None:
-    """Make sure that the card's metadata, its model-index above all, say what the release's own files say.
-
-    A `ReleaseError` names the key, what the card says and what was measured.
-    """
+    """Refuse, by a `ReleaseError`, a card whose metadata, its model-index above all, are not the record's."""
     file = folder / format.CARD
     recorded = _metadata(config, format.read_recipe(folder), format.read_metrics(folder)).to_dict()  # type: ignore[no-untyped-call]
     try:

@@ -1,4 +1,4 @@
-"""The files of a release folder: names, hashes, reading, and replacing all of them at once.
+"""The files of a release folder, or of timm's: names, hashes, reading, and replacing all of them at once.
 
 New files are gathered in a folder of their own. Renaming that folder to `.writing` is the moment from which
 they count: whoever opens the release after a crash moves the rest of them to their place.
@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from zoo import files
 from zoo.config import load_yaml, plain_kind
 from zoo.errors import ReleaseError
-from zoo.files import is_dir, is_file, staging, sync
+from zoo.files import is_dir, is_file, staging, sync, writing
 from zoo.release import schema
 
 CONFIG = "config.json"
@@ -86,6 +88,93 @@ def read_json(file: Path) -> dict[str, Any]:
 def to_json(data: Mapping[str, Any]) -> str:
     """Return the text of a JSON file of the release."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors that a safetensors file declares; their bytes are not read.
+
+    A `ReleaseError` says that it is missing, something else, or too short for what it declares.
+    """
+    if not is_file(file):
+        raise ReleaseError(f"{file.parent}: {file.name} is missing")
+    try:
+        with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
+            return {name: (*tensors.get_slice(name).get_shape(),) for name in tensors.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ReleaseError(f"{file}: expected a whole safetensors file: {error}") from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the `config.json` of a release or a plain timm model; a `ReleaseError` names the wrong key."""
+    with writing(f"{folder}: what an interrupted writer left", ReleaseError):
+        complete(folder)
+    config = read_json(folder / CONFIG)
+    if "zoo" not in config:
+        config = _describe(folder, config)
+    schema.check(schema.ReleaseConfig, config, str(folder / CONFIG))
+    return config
+
+
+def is_plain(config: Mapping[str, Any]) -> bool:
+    """Whether `config` is of a plain timm model: nothing is recorded of its training."""
+    return config["zoo"]["recipe_sha256"] is None
+
+
+def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `config.json` of a release for one that timm wrote, see https://hf.co/docs/timm/hf_hub.
+
+    It has no recipe. Its classifier, where that is one linear layer, holds class centers.
+    """
+    from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_data_config
+
+    where, weights = folder / CONFIG, folder / WEIGHTS
+    architecture, cfg, args = raw.get("architecture"), raw.get("pretrained_cfg"), raw.get("model_args") or {}
+    if not (isinstance(architecture, str) and isinstance(cfg, dict) and isinstance(args, dict)):
+        expected = 'expected a release, or timm\'s "architecture" and "pretrained_cfg"'
+        raise ReleaseError(f"{where}: found {', '.join(raw)[:80]}, {expected}")
+    classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
+    if type(classes) is not int or not 0 <= classes <= 1 << 20:
+        raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
+    fetched = is_file(weights)  # else only what describes them was asked for
+    shapes, recorded = (read_shapes(weights), sha256(weights)) if fetched else ({}, None)
+    shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
+    linear = bool(classes) and len(shape) == 2 and shape[0] == classes
+    width = shape[1] if linear else raw.get("num_features")
+    tag = str(cfg.get("tag") or folder.resolve().name)
+    names = raw.get("label_names") or cfg.get("label_names")
+    if not isinstance(names, list):  # ImageNet's in words where timm knows them, else numbers
+        subset = infer_imagenet_subset({"num_classes": classes})
+        info = ImageNetInfo(subset) if subset else None
+        names = [info.index_to_description(index) if info else index for index in range(classes)]
+    pixels = resolve_data_config({}, pretrained_cfg=cfg)  # with timm's defaults
+    return {
+        "architecture": architecture,
+        "num_classes": classes,
+        "num_features": raw.get("num_features") or width,
+        "model_args": {key: args[key] for key in args if key not in ("num_classes", "in_chans")},
+        "pretrained_cfg": {
+            "tag": tag,
+            "custom_load": False,
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in pixels.items()},
+            "fixed_input_size": cfg.get("fixed_input_size", False),
+            "first_conv": cfg.get("first_conv"),
+            "classifier": cfg.get("classifier"),
+            "license": cfg.get("license") or "unknown",
+        },
+        **({"label_names": [*map(str, names)]} if classes else {}),
+        "zoo": {
+            "format": schema.FORMAT,
+            "name": re.sub(r"[^A-Za-z0-9_.-]", "_", f"{architecture}.{tag}")[: schema.MAX_NAME],
+            "objective": "unknown",
+            "dataset": {"name": "not recorded"},
+            "description": f"A {architecture} in timm's format; how it was trained is not recorded.",
+            "feature_dim": width,
+            "has_centers": linear,
+            "recipe_sha256": None,
+            "weights_sha256": recorded,
+            "centers_sha256": recorded if linear else None,
+        },
+    }
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from zoo import backbones
 from zoo.errors import ReleaseError, ZooError, first_line
 from zoo.files import write_atomic
 from zoo.modules.centers import Centers
-from zoo.release import card, configs, format, provenance, tensors
+from zoo.release import card, format, provenance, tensors
 from zoo.release.schema import checked_evaluation, identity
 from zoo.release.tensors import ImageList, rgb
 
@@ -43,7 +43,7 @@ class Release:
     @classmethod
     def at(cls, folder: Path) -> Release:
         """Open the release in `folder`."""
-        return cls(folder, configs.read_config(folder))
+        return cls(folder, format.read_config(folder))
 
     @property
     def name(self) -> str:
@@ -53,12 +53,20 @@ class Release:
     @property
     def is_plain(self) -> bool:
         """Whether this is a plain timm model, of whose training nothing is recorded."""
-        return configs.is_plain(self.config)
+        return format.is_plain(self.config)
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The exact recipe of the training, overrides applied."""
-        return configs.plain_recipe(self.config) if self.is_plain else format.read_recipe(self.path)
+        """The exact recipe of the training, overrides applied; of a plain timm model what is known."""
+        if not self.is_plain:
+            return format.read_recipe(self.path)
+        zoo, arch = self.config["zoo"], self.config["architecture"]
+        return {
+            **{key: zoo[key] for key in ("name", "description")},
+            "converted": {"family": "timm"},
+            "backbone": {"arch": arch, "args": dict(self.config["model_args"])},
+            "objective": {"name": zoo["objective"]},
+        }
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -122,9 +130,8 @@ class Release:
         config, weights = self.config, self.path / format.WEIGHTS
         if refused := sorted(NO_ARGUMENTS - _LOADING & model_kwargs.keys()):
             raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")
-        if type(num_classes) is not int or num_classes < 0 or head not in (None, "centers"):
-            expected = 'expected 0 or more, and None or "centers"'
-            raise ReleaseError(f"num_classes, head: found {num_classes!r}, {head!r}, {expected}")
+        if head not in (None, "centers"):
+            raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
         if bool(head) + bool(num_classes) + bool(model_kwargs.get("features_only")) > 1:
             raise ReleaseError('give one of num_classes=N, head="centers" and features_only=True')
         if head and not (config["zoo"]["has_centers"] and config["num_classes"]):
@@ -133,11 +140,11 @@ class Release:
         try:
             with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
                 model = _load(config, config["num_classes"] if head else 0, state, weights, model_kwargs)
+            if num_classes:
+                model.reset_classifier(num_classes)  # type: ignore[operator]
         except Exception as error:  # any of 1,400 constructors, given arguments that others chose
             problem = " ".join(str(error).split())
             raise ReleaseError(f"{weights}: does not load as {config['architecture']}: {problem}") from error
-        if num_classes:
-            model.reset_classifier(num_classes)  # type: ignore[operator]
         try:
             return model.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError, TypeError) as error:
@@ -177,10 +184,9 @@ class Release:
         return os.access(self.path, os.W_OK) and not card.fixed(self.path)
 
     def add_evaluation(self, entry: Facts) -> None:
-        """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
+        """Add an evaluation to `metrics.json` and the card, in place of one with the same `identity`.
 
-        `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what
-        else describes it, see `checked_evaluation`; equal are protocol, data, split, settings and seed.
+        `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and more.
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with card.changing(self.path) as (_, metrics):
@@ -223,7 +229,7 @@ def _load(
         if not kwargs:
             return model
     except RuntimeError:  # of the strict load
-        if not configs.is_plain(config):
+        if not format.is_plain(config):
             raise
         # A file of an older timm, which timm adapts. With another number of classes timm leaves out silently
         # what does not fit; with the file's own it raises.

@@ -16,15 +16,13 @@ from zoo.config import Config, is_number, parse
 from zoo.errors import ReleaseError, is_printable
 
 FORMAT = 1
-LIBRARY = "contrastive-zoo"
-"""What the Hub is told, and the tag that releases carry."""
+LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
 MAX_PIXELS = 4096  # of an input's side
 _MULTILINE = (("description",), ("credit",))  # keys whose values may have several lines
 _MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
 LONGEST_NAME = 10_000
 CLASS_NAMES = f"words in UTF-8 without control characters, at most {LONGEST_NAME:,} characters long"
-"""What the name of a class has to be, for an error."""
 
 ACCURACIES = {name: name for name in ("accuracy", "balanced_accuracy", "many", "medium", "few")}
 ACCURACIES["balanced_accuracy"] = "balanced"

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from zoo.errors import DataError, ReleaseError
-from zoo.files import is_file
 from zoo.modules.centers import Centers
 from zoo.release import format
 
@@ -68,23 +67,9 @@ def round_to_half(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
     return rounded
 
 
-def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors that a safetensors file declares; their bytes are not read.
-
-    A `ReleaseError` says that it is missing, something else, or too short for what it declares.
-    """
-    if not is_file(file):
-        raise ReleaseError(f"{file.parent}: {file.name} is missing")
-    try:
-        with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
-            return {name: (*tensors.get_slice(name).get_shape(),) for name in tensors.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise ReleaseError(f"{file}: expected a whole safetensors file: {error}") from None
-
-
 def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
     """Map a safetensors file into memory, if it is whole and the recorded one."""
-    read_shapes(file)  # before a file that claims to be huge is hashed
+    format.read_shapes(file)  # before a file that claims to be huge is hashed
     format.check_sha256(file, sha256)
     return load_file(file)
 
