@@ -1,7 +1,7 @@
 """Releases for the tests with timm and transformers, and what those libraries make of them.
 
 Each library runs in a process of its own, which knows zoo only where the architecture is zoo's: what a
-stranger has. Tests give sources (`local-dir:` folders, `hf-hub:` repositories) and compare what they get.
+stranger has.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from zoo.release.tensors import round_to_half
 
 
 class Case(NamedTuple):
-    """An architecture as small as its kind allows."""
+    """An architecture as small as its kind allows, with and without a crop, of both usual interpolations."""
 
     arch: str
     size: int
     model_args: dict[str, Any]
+    crop_pct: float = 0.875
+    interpolation: str = "bicubic"
     half: bool = False  # whether the files hold float16
 
     @property
@@ -42,25 +44,14 @@ class Case(NamedTuple):
         return not self.arch.startswith("cifar_")
 
 
+BEIT = {"img_size": 64, "depth": 3, "embed_dim": 96, "num_heads": 4}
 CASES = {
-    "resnet": Case("resnet18", 32, {"output_stride": 8}),
+    "resnet": Case("resnet18", 32, {"output_stride": 8}, 1.0, "bilinear"),
     "vit with rotary positions": Case("eva02_tiny_patch14_224", 56, {"img_size": 56, "depth": 3}),
-    "vit with relative positions": Case(
-        "beit_base_patch16_224", 64, {"img_size": 64, "depth": 3, "embed_dim": 96, "num_heads": 4}
-    ),
-    "convnext": Case("convnext_atto", 32, {"patch_size": 2}),
-    "cifar_resnet32": Case("cifar_resnet32", 32, {}),
-    "in float16": Case("tf_efficientnet_lite0", 64, {}, half=True),
-}
-PREPROCESS = {  # of every kind: with and without a crop, both usual interpolations
-    name: Preprocess(
-        case.size,
-        crop_pct=(1.0, 0.875, 0.9)[index % 3],
-        interpolation=("bilinear", "bicubic")[index % 2],
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2470, 0.2435, 0.2616),
-    )
-    for index, (name, case) in enumerate(CASES.items())
+    "vit with relative positions": Case("beit_base_patch16_224", 64, BEIT, 0.9, "bilinear"),
+    "convnext": Case("convnext_atto", 32, {"patch_size": 2}, 1.0),
+    "cifar_resnet32": Case("cifar_resnet32", 32, {}, 0.875, "bilinear"),
+    "in float16": Case("tf_efficientnet_lite0", 64, {}, 0.9, half=True),
 }
 
 
@@ -72,13 +63,14 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
     if case.half:
         encoder.load_state_dict(round_to_half(encoder.state_dict()))
         centers = centers._replace(**round_to_half(centers._asdict()))
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     release = release_of(
         folder,
         encoder,
         case.arch,
         case.size,
         model_args=case.model_args,
-        preprocess=PREPROCESS[name],
+        preprocess=Preprocess(case.size, case.crop_pct, case.interpolation, mean, std),
         centers=centers,
         dtype="float16" if case.half else "float32",
     )
@@ -93,44 +85,30 @@ def picture(file: Path) -> Path:
 
 
 def run_program(
-    program: str, sources: Mapping[str, Mapping[str, Any]], tmp: Path, *, env: Mapping[str, str] | None = None
+    program: str, sources: Mapping[str, str], tmp: Path, **env: str
 ) -> dict[str, dict[str, Tensor]]:
-    """Run `plain_timm.py` or `plain_transformers.py` on every source.
-
-    Args:
-        program: the file's stem.
-        sources: by the case's name, `source` and what else the program takes.
-        tmp: a folder for what goes in and out.
-        env: variables to set, e.g. `{"HF_HUB_OFFLINE": "1"}`.
-
-    Returns:
-        By the case's name, the tensors that the program names.
-    """
+    """Run `plain_timm.py` or `plain_transformers.py` on sources by case; return the tensors that it names."""
     found: dict[str, dict[str, Tensor]] = {name: {} for name in sources}
+    code, image = Path(__file__).with_name(f"{program}.py"), str(picture(tmp / "picture.png"))
     for import_zoo in (False, True):
         models = {
-            name: {**source, "size": CASES[name].size}
+            name: {"source": source, "size": CASES[name].size}
             for name, source in sources.items()
             if CASES[name].is_timms != import_zoo
         }
-        if not models:
-            continue
         request, out = tmp / f"{program}-{import_zoo}.json", tmp / f"{program}-{import_zoo}.safetensors"
-        image = str(picture(tmp / "picture.png"))
         request.write_text(
             json.dumps({"import_zoo": import_zoo, "images": image, "out": str(out), "models": models})
         )
-        code = Path(__file__).with_name(f"{program}.py")
-        root = {"PYTHONPATH": str(code.parent.parent)} if import_zoo else {}
-        result = subprocess.run(
+        root = {"PYTHONPATH": str(code.parent.parent) if import_zoo else ""}
+        done = subprocess.run(
             [sys.executable, str(code), str(request)],
             cwd=tmp,
-            env={**os.environ, **root, **(env or {})},
+            env={**os.environ, **root, **env},
             capture_output=True,
             text=True,
-            check=False,
         )
-        assert result.returncode == 0, result.stderr[-4000:]
+        assert done.returncode == 0, done.stderr[-4000:]
         for key, tensor in load_file(out).items():
             name, _, output = key.rpartition("/")
             found[name][output] = tensor
@@ -155,16 +133,11 @@ def labels(tensor: Tensor) -> list[str]:
 
 def zoo_outputs(name: str, source: str | Path, tmp: Path) -> Iterator[tuple[str, Tensor]]:
     """Yield what zoo makes of a source, under the names of `plain_timm.outputs`."""
-    size = CASES[name].size
-
-    def load(**kwargs: Any) -> nn.Module:
-        return zoo.load(source, **kwargs).eval()
-
+    images = inputs(CASES[name].size)
     with torch.no_grad():
-        yield "features", load()(inputs(size))
-        yield "logits", load(head="centers")(inputs(size))
-        yield "before_fresh_head", load()(inputs(size))
-        yield "gray", load(in_chans=1)(inputs(size, 1))
-        for index, feature_map in enumerate(load(features_only=True)(inputs(size))):
+        yield "features", zoo.load(source).eval()(images)
+        yield "logits", zoo.load(source, head="centers").eval()(images)
+        yield "gray", zoo.load(source, in_chans=1).eval()(images[:, :1])
+        for index, feature_map in enumerate(zoo.load(source, features_only=True).eval()(images)):
             yield f"map{index}", feature_map
         yield "pixels", zoo.open(source).transform()(Image.open(picture(tmp / "picture.png")))

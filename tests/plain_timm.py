@@ -1,10 +1,8 @@
 """What plain timm makes of releases: run as a program, in a process that need not know zoo.
 
-    python plain_timm.py REQUEST.json
+    python plain_timm.py REQUEST.json    # as `interop_helpers.run_program` writes it
 
-REQUEST.json: `{"import_zoo": false, "images": FILE.png, "out": FILE.safetensors, "models": {KEY: {"source":
-"local-dir:..." or "hf-hub:org/name@rev", "size": pixels}}}`. The tensors in `out` are called `KEY/NAME`, with
-the names of `outputs`.
+The tensors in the file `out` are called `KEY/NAME`, with the names of `outputs`.
 """
 
 import importlib
@@ -17,8 +15,8 @@ import torch
 torch.set_num_threads(1)
 
 
-def inputs(size, channels=3):
-    return torch.randn(2, channels, size, size, generator=torch.Generator().manual_seed(7))
+def inputs(size):
+    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(7))
 
 
 def outputs(source, size, image):
@@ -28,13 +26,11 @@ def outputs(source, size, image):
     def load(**kwargs):
         return timm.create_model(source, pretrained=True, **kwargs).eval()
 
-    encoder, classifier, fresh = load(num_classes=0), load(), load(num_classes=7)
-    images = inputs(size)
+    encoder, classifier, images = load(num_classes=0), load(), inputs(size)
     yield "features", encoder(images)
     yield "logits", classifier(images)
-    yield "before_fresh_head", fresh.forward_head(fresh.forward_features(images), pre_logits=True)
-    yield "fresh_logits", fresh(images)
-    yield "gray", load(num_classes=0, in_chans=1)(inputs(size, 1))
+    yield "fresh_logits", load(num_classes=7)(images)
+    yield "gray", load(num_classes=0, in_chans=1)(images[:, :1])
     for index, feature_map in enumerate(load(features_only=True)(images)):
         yield f"map{index}", feature_map
     data_config = timm.data.resolve_model_data_config(encoder)
