@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -32,10 +31,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def hashes(release: Release) -> tuple[str, str]:
-    return release.config["zoo"]["weights_sha256"], release.config["zoo"]["centers_sha256"]
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """A training of two epochs of six steps, both of whose checkpoints are kept."""
@@ -53,13 +48,13 @@ def test_it_is_what_a_training_that_ends_there_releases(change: tuple[str, ...],
     taken = zoo.snapshot(tmp_path / "two", step=steps, out=tmp_path / "taken")
     assert files_of(tmp_path / "two") == before
     one = zoo.pretrain(CLASSIFY, out=tmp_path / "one", overrides=[*whole, "training.epochs=1"])
-    assert hashes(taken) == hashes(one)
+    for key in ("weights_sha256", "centers_sha256"):
+        assert taken.config["zoo"][key] == one.config["zoo"][key]
     assert taken.metrics["evaluations"][0]["value"] == one.metrics["evaluations"][0]["value"]
     kept = ("epochs", "steps", "images", "early_stopping", "moving_average")
     facts = [{key: each.metrics["training"].get(key) for key in kept} for each in (taken, one)]
     assert facts[0] == facts[1]
     assert taken.metrics["training"]["snapshot"] == {"epoch": 1, "of_epochs": 2}
-    assert "snapshot" not in one.metrics["training"]
     assert taken.history is not None and one.history is not None
     assert taken.history["columns"]["step"] == one.history["columns"]["step"]
     assert taken.name == f"{CLASSIFY}_ep1"
@@ -79,34 +74,26 @@ def test_the_middle_of_an_epoch_and_a_folder_of_a_run(finished: Release, tmp_pat
     assert zoo.load(tmp_path / "taken")(torch.rand(1, 3, 32, 32)).shape == (1, 64)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"step": 7}, r"step: found 7, but .* has checkpoints of the steps: 6, 12"),
-        ({}, r"of step 12 .* is the end of the training"),
-        ({"step": 6, "overrides": ["training.batch_size=32"]}, r"another recipe.*training.batch_size was 64"),
-    ],
-)
-def test_what_is_no_snapshot_is_refused(
-    arguments: dict[str, Any], message: str, finished: Release, tmp_path: Path
-) -> None:
-    with pytest.raises(ZooError, match=message):
-        zoo.snapshot(finished.path, out=tmp_path / "taken", **arguments)
+def test_what_is_no_snapshot_is_refused(finished: Release, tmp_path: Path) -> None:
+    for arguments, message in (
+        ({"step": 7}, "step: found 7, .*6, 12"),
+        ({}, "step 12 .*end of the training"),
+        ({"step": 6, "overrides": ["training.batch_size=32"]}, r"training\.batch_size was 64"),
+        ({"step": 6, "out": finished.path}, "choose another"),
+        ({"step": 6, "out": finished.path / "run" / "x"}, "choose another"),
+    ):
+        with pytest.raises(ZooError, match=message):
+            zoo.snapshot(finished.path, **{"out": tmp_path / "taken", **arguments})
+    with pytest.raises(ZooError, match="holds no training"):
+        zoo.snapshot(tmp_path)
     assert not (tmp_path / "taken").exists()
 
 
-def test_a_folder_of_a_run_or_a_release_and_a_stage_of_a_method_are_refused(
-    finished: Release, tmp_path: Path
-) -> None:
-    for own in (finished.path, finished.path / "run" / "x"):
-        with pytest.raises(ZooError, match=r"(holds a release|has a training).*; choose another"):
-            zoo.snapshot(finished.path, step=6, out=own)
-    with pytest.raises(ZooError, match="holds no training, expected an --out"):
-        zoo.snapshot(tmp_path)
+def test_a_stage_of_a_method_is_refused(tmp_path: Path) -> None:
     run, crt = RunFolder(tmp_path / "crt" / "run"), Recipe.load("cifar_resnet20.crt_digits_lt50")
-    for folder, recipe, found in ((run, crt, "of the method"), (run.stage(1), stages(crt)[0], "a stage of")):
+    for folder, recipe in ((run, crt), (run.stage(1), stages(crt)[0])):
         folder.path.mkdir(parents=True)
         folder.recipe_file.write_text(recipe.to_yaml())
         folder.metrics_file.touch()
-        with pytest.raises(ZooError, match=rf"is {found}.* single training"):
+        with pytest.raises(ZooError, match="single training"):
             zoo.snapshot(folder.path)
