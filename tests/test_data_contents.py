@@ -286,7 +286,7 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
         with pytest.raises(ReleaseError, match=r"images\.safetensors: "):
             check_release(altered(trained, tmp_path / name, record=True, **lists))
     renamed = altered(trained, tmp_path / "renamed", record=True, hashes={"train": "a" * 64})
-    with pytest.raises(ReleaseError, match=r"training images with sha256 a+, the release was trained on"):
+    with pytest.raises(ReleaseError, match=r"training images .*a{64}"):
         check_release(renamed)
 
 

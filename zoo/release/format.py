@@ -163,7 +163,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
         },
         **({"label_names": [*map(str, names)]} if classes else {}),
         "zoo": {
-            "format": schema.FORMAT,
+            "format": 1,
             "name": re.sub(r"[^A-Za-z0-9_.-]", "_", f"{architecture}.{tag}")[: schema.MAX_NAME],
             "objective": "unknown",
             "dataset": {"name": "not recorded"},

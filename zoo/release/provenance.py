@@ -61,8 +61,9 @@ def origins(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> list[tupl
     start, teachers = start_of(recipe), teachers_of(recipe)
     rows = [] if start is None else [(START, start, training.get("init_weights_sha256"))]
     hashes = training.get("teacher_sha256") or [None] * len(teachers)
-    taught = zip(teachers, hashes, strict=False)
-    return rows + [(f"{TEACHERS}.{i}", name, sha256) for i, (name, sha256) in enumerate(taught)]
+    if not isinstance(hashes, list) or len(hashes) != len(teachers):
+        raise ReleaseError(f"training.teacher_sha256: found {hashes}, expected one of each of {teachers}")
+    return rows + [(f"{TEACHERS}.{i}", name, hashes[i]) for i, name in enumerate(teachers)]
 
 
 def sha256_of(key: str, config: Mapping[str, Any]) -> str:

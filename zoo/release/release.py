@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torchvision import transforms
 
 from zoo import backbones
-from zoo.errors import ReleaseError, ZooError, first_line
+from zoo.errors import ReleaseError, ZooError
 from zoo.files import write_atomic
 from zoo.modules.centers import Centers
 from zoo.release import card, format, provenance, tensors
@@ -142,13 +142,12 @@ class Release:
                 model = _load(config, config["num_classes"] if head else 0, state, weights, model_kwargs)
             if num_classes:
                 model.reset_classifier(num_classes)  # type: ignore[operator]
-        except Exception as error:  # any of 1,400 constructors, given arguments that others chose
-            problem = " ".join(str(error).split())
-            raise ReleaseError(f"{weights}: does not load as {config['architecture']}: {problem}") from error
-        try:
             return model.to(device=device, dtype=dtype)
-        except (RuntimeError, AssertionError, TypeError) as error:
-            raise ReleaseError(f'device="{device}", dtype={dtype}: {first_line(error)}') from None
+        except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+            told = f"as {config['architecture']} (device={device}, dtype={dtype})"
+            raise ReleaseError(
+                f"{weights}: cannot be loaded {told}: {' '.join(str(error).split())}"
+            ) from error
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.

@@ -15,7 +15,6 @@ from pydantic import ConfigDict, Field, model_validator
 from zoo.config import Config, is_number, parse
 from zoo.errors import ReleaseError, is_printable
 
-FORMAT = 1
 LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
 MAX_PIXELS = 4096  # of an input's side

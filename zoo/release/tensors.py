@@ -120,7 +120,7 @@ def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]
 
     A `ReleaseError` says that the file is missing, damaged, not the recorded one, or of other images.
     """
-    file, expected = folder / format.IMAGES, config["zoo"]["dataset"].get("sha256")
+    file, about = folder / format.IMAGES, config["zoo"].get("dataset", {})
     if (sha256 := config["zoo"].get("images_sha256")) is None:
         return {}
     ids = read_tensors(file, sha256)
@@ -128,9 +128,10 @@ def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]
         with safe_open(file, framework="numpy") as stream:
             hashes = json.loads(stream.metadata()["sha256"])
         lists = {split: ImageList(each.numpy(), str(hashes[split])) for split, each in ids.items()}
-        found = lists["train"].sha256
+        found = (len(ids["train"]), lists["train"].sha256)
     except (LookupError, TypeError, ValueError) as error:
         raise ReleaseError(f"{file}: its metadata lack the hashes of the lists: {error!r}") from None
-    if expected not in (None, found):
-        raise ReleaseError(f"{file}: found training images of sha256 {found:.80}, expected {expected:.80}")
+    expected = (about.get("num_images") or found[0], about.get("sha256") or found[1])
+    if found != expected or any(each.dtype != torch.int64 for each in ids.values()):
+        raise ReleaseError(f"{file}: found training images {found}, expected {expected}, int64")
     return lists

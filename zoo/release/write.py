@@ -18,7 +18,7 @@ from zoo import backbones
 from zoo.errors import ReleaseError
 from zoo.files import writing
 from zoo.modules.centers import Centers
-from zoo.release import card, format, schema
+from zoo.release import card, format
 from zoo.release.release import Release
 from zoo.release.tensors import ImageList, write_images
 
@@ -63,7 +63,7 @@ def write_release(
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
-    record = {"format": schema.FORMAT, "training": {}, "evaluations": [], **metrics}
+    record = {"format": 1, "training": {}, "evaluations": [], **metrics}
     record = format.checked_metrics(record, folder / format.METRICS)
     default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     fixed = bool(default.get("fixed_input_size", False))  # then timm would take the preprocessing's size
@@ -87,7 +87,7 @@ def write_release(
         **(names if model is not encoder else {}),
         **({"dtype": "float32"} if dtype == "float16" else {}),
         "zoo": {
-            "format": schema.FORMAT,
+            "format": 1,
             "name": name,
             "objective": objective,
             "dataset": dict(dataset),
