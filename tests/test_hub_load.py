@@ -155,7 +155,7 @@ def test_pull_refuses_a_folder_that_holds_something_else(made, hub, tmp_path):
     ("files", "message"),
     [
         ({"config.json": b"{}"}, "expected a release, or a model in timm's format"),
-        ({"config.json": b'{"architecture": "resnet18"}'}, 'no "pretrained_cfg"'),
+        ({"config.json": b'{"architecture": "resnet18"}'}, '"pretrained_cfg"'),
         ({"config.json": None}, "config.json is missing"),
         ({"model.safetensors": None, "encoder.pth": b"\x80\x04harm."}, "model.safetensors.*zoo convert"),
         ({"recipe.yaml": None}, "recipe.yaml is missing"),

@@ -91,10 +91,7 @@ def to_json(data: Mapping[str, Any]) -> str:
 
 
 def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors that a safetensors file declares; their bytes are not read.
-
-    A `ReleaseError` says that it is missing, something else, or too short for what it declares.
-    """
+    """Return the shapes that a safetensors file declares; a `ReleaseError` refuses one that is not whole."""
     if not is_file(file):
         raise ReleaseError(f"{file.parent}: {file.name} is missing")
     try:
@@ -121,17 +118,14 @@ def is_plain(config: Mapping[str, Any]) -> bool:
 
 
 def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `config.json` of a release for one that timm wrote, see https://hf.co/docs/timm/hf_hub.
-
-    It has no recipe. Its classifier, where that is one linear layer, holds class centers.
-    """
+    """Return the `config.json` of a release for one that timm wrote, see https://hf.co/docs/timm/hf_hub."""
     from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_data_config
 
     where, weights = folder / CONFIG, folder / WEIGHTS
     architecture, cfg, args = raw.get("architecture"), raw.get("pretrained_cfg"), raw.get("model_args") or {}
     if not (isinstance(architecture, str) and isinstance(cfg, dict) and isinstance(args, dict)):
-        expected = 'expected a release, or timm\'s "architecture" and "pretrained_cfg"'
-        raise ReleaseError(f"{where}: found {', '.join(raw)[:80]}, {expected}")
+        expected = 'expected a release, or a model in timm\'s format: "architecture" and "pretrained_cfg"'
+        raise ReleaseError(f"{where}: found {', '.join(raw)[:80] or 'nothing'}, {expected}")
     classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
     if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")

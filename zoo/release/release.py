@@ -19,7 +19,7 @@ from torchvision import transforms
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
-from zoo.files import write_atomic
+from zoo.files import is_file, write_atomic
 from zoo.modules.centers import Centers
 from zoo.release import card, format, provenance, tensors
 from zoo.release.schema import checked_evaluation, identity
@@ -43,7 +43,10 @@ class Release:
     @classmethod
     def at(cls, folder: Path) -> Release:
         """Open the release in `folder`."""
-        return cls(folder, format.read_config(folder))
+        release = cls(folder, format.read_config(folder))
+        if not release.is_plain and not is_file(folder / format.RECIPE):
+            raise ReleaseError(f"{folder}: incomplete release, {format.RECIPE} is missing")
+        return release
 
     @property
     def name(self) -> str:

@@ -56,9 +56,9 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def round_to_half(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Return the tensors, floating-point numbers rounded to what float16 holds, in the precision they have.
+    """Return the tensors rounded to what float16 holds, in the precision they have; None is left out.
 
-    None is left out. A `ReleaseError` names a tensor with a number beyond float16's range.
+    A `ReleaseError` names a tensor with a number beyond float16's range.
     """
     given = {name: each for name, each in tensors.items() if each is not None}
     rounded = {k: v.half().to(v) if v.is_floating_point() else v for k, v in given.items()}
@@ -116,10 +116,7 @@ def write_images(lists: Mapping[str, ImageList], file: Path) -> None:
 
 
 def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
-    """Return the lists of the release in `folder` by split; none where it has no such file.
-
-    A `ReleaseError` says that the file is missing, damaged, not the recorded one, or of other images.
-    """
+    """Return the lists by split, if a release has any; a `ReleaseError` refuses those that are not its own."""
     file, about = folder / format.IMAGES, config["zoo"].get("dataset", {})
     if (sha256 := config["zoo"].get("images_sha256")) is None:
         return {}
