@@ -14,21 +14,17 @@ import pickle
 import re
 import shutil
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
 
 import zoo
 from tests import convert_helpers
 from zoo import catalog
-from zoo.data import open_dataset, parse_data_spec
 from zoo.errors import ZooError
 from zoo.recipe import Recipe
 
@@ -166,29 +162,6 @@ def checkpoint(random: Random, folder: Path) -> Callable[[], object]:
     return lambda: zoo.convert(file, "paco", folder / "out", arch="cifar_resnet20")
 
 
-def image(random: Random, folder: Path) -> Callable[[], object]:
-    for split in ("train", "val"):
-        for label in "ab":
-            written(folder / split / label / "0.png", picture("PNG"))
-    form = random.choice(("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"))
-    written(folder / "train/a/0.png", changed_bytes(random, picture(form)))
-    return lambda: images_of(f"folder:{folder}")
-
-
-@cache
-def picture(form: str) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(np.arange(768, dtype=np.uint8).reshape(16, 16, 3)).save(stream, form)
-    return stream.getvalue()
-
-
-def images_of(spec: str) -> None:
-    config, root = parse_data_spec(spec)
-    data = open_dataset(config, "train", root)
-    for index in range(len(data)):
-        data.image(index)
-
-
 KINDS: dict[str, tuple[Callable[[Random, Path], Callable[[], object]], tuple[str, ...], int]] = {
     # who makes and reads it, words of which a refusal has one, cases that always run
     "recipe": (recipe_file, ("mine.yaml",), 20),
@@ -197,7 +170,6 @@ KINDS: dict[str, tuple[Callable[[Random, Path], Callable[[], object]], tuple[str
     "recipe.yaml": (release_file("recipe.yaml", changed_yaml), ("/r", "recipe.yaml"), 8),
     "model.safetensors": (release_file("model.safetensors", changed_bytes), ("/r", "model.safetensors"), 6),
     "checkpoint": (checkpoint, ("given.pth", "out", "family"), 8),
-    "image": (image, ("0.png",), 15),
 }
 
 

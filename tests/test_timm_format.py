@@ -73,22 +73,6 @@ def test_names_of_classes_are_the_files_or_imagenets_or_numbers(tmp_path: Path) 
     assert "tench" in names[0] and len(names) == 1000
 
 
-def test_a_training_starts_from_its_weights(tmp_path: Path) -> None:
-    save(tmp_path / "start", num_classes=3)
-    changes = ["training.epochs=1", "schedule.warmup_epochs=0", "evaluation=[]", "optimizer.lr=0"]
-    changes += ["views.eval.size=32", "data.image_size=32", "views.backend=tensor", "views.workers=0"]
-    tuned = zoo.finetune(
-        init=tmp_path / "start",
-        data="digits?fraction=0.05",
-        out=tmp_path / "tuned",
-        overrides=[*changes, "views.train=[[{op: pad_crop, size: 32, padding: 0}]]"],
-    )
-    weights = zoo.open(tmp_path / "start").config["zoo"]["weights_sha256"]
-    assert tuned.metrics["training"]["init_weights_sha256"] == weights
-    start, end = (dict(zoo.load(tmp_path / each).named_parameters()) for each in ("start", "tuned"))
-    assert all(torch.equal(start[key], end[key]) for key in start)
-
-
 def test_it_stays_as_it_is_and_is_not_pushed(tmp_path: Path) -> None:
     save(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}

@@ -116,7 +116,7 @@ def write_images(lists: Mapping[str, ImageList], file: Path) -> None:
 
 
 def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
-    """Return the lists by split, if a release has any; a `ReleaseError` refuses those that are not its own."""
+    """Return the lists by split, if a release has any; a `ReleaseError` refuses those that are not its."""
     file, about = folder / format.IMAGES, config["zoo"].get("dataset", {})
     if (sha256 := config["zoo"].get("images_sha256")) is None:
         return {}
