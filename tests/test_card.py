@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import timm
 from huggingface_hub import ModelCard
 from PIL import Image
 from sklearn.datasets import load_sample_image
@@ -74,9 +73,7 @@ def test_an_example_is_small_and_stays_when_the_card_is_written_again(release: R
     assert 10_000 < (release.path / "example.png").stat().st_size < 60_000
     assert "example.png" in release_files(release.path)
     assert CREDIT in release.card and release.render_card() == release.card
-    check_card(release.path, release.config)
-    widget = ModelCard(addressed(release.card, "alice/lite0")).data["widget"]
-    assert widget[0]["src"] == "https://huggingface.co/alice/lite0/resolve/main/example.png"
+    assert "alice/lite0" in ModelCard(addressed(release.card, "alice/lite0")).data["widget"][0]["src"]
 
 
 def test_metadata_are_true_of_the_architecture_and_the_method(release: Release, tmp_path: Path) -> None:
@@ -199,13 +196,13 @@ def test_pictures_of_a_release_are_shown_in_order(tmp_path: Path) -> None:
     assert re.findall(r"^!\[.+\]\((\w+)\.png\)$", made.card, re.MULTILINE) == names
 
 
-def test_a_licence_is_one_that_the_hub_takes_by_its_name_or_as_another() -> None:
-    named = {timm.get_pretrained_cfg(name).license for name in timm.list_pretrained()} - {None}
-    assert "dinov3-license" in named
-    for license in named:
-        listed = license in provenance.LICENSES
-        assert provenance.license_on_hub(license) == ((license, None) if listed else ("other", license))
-    assert provenance.license_on_hub("My own, 2.0") == ("other", "my-own-2.0")
+def test_a_licence_is_one_that_the_hub_lists_or_another_by_its_name() -> None:
+    for license, expected in (
+        ("CC-BY-4.0", ("cc-by-4.0", None)),
+        ("dinov3-license", ("other", "dinov3-license")),
+        ("My own, 2.0", ("other", "my-own-2.0")),
+    ):
+        assert provenance.license_on_hub(license) == expected
 
 
 def test_every_objective_with_a_paper_is_cited_by_entries_that_exist() -> None:

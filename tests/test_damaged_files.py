@@ -52,17 +52,16 @@ def changed_bytes(random: Random, content: bytes) -> bytes:
     """Flip, cut, remove, repeat or insert bytes, near the beginning more often than elsewhere."""
     for _ in range(random.choice((1, 1, 2, 4))):
         at = random.randrange(min(len(content), random.choice((16, 512, 1 << 30))) or 1)
-        way = random.randrange(5)
-        if way == 0 and content:
-            content = content[:at] + bytes([content[at] ^ 1 << random.randrange(8)]) + content[at + 1 :]
-        elif way == 1:
-            content = content[:at]
-        elif way == 2:
-            content = content[:at] + content[at + random.choice((1, 4, 64)) :]
-        elif way == 3:
-            content = content[: at + 100] + content[at:]
-        else:
-            content = content[:at] + random.randbytes(8) + content[at:]
+        begin, end = content[:at], content[at:]
+        flipped = bytes([end[0] ^ 1 << random.randrange(8)]) + end[1:] if end else b""
+        ends = (
+            flipped,
+            b"",
+            end[random.choice((1, 4, 64)) :],
+            content[at - 100 :],
+            random.randbytes(8) + end,
+        )
+        content = begin + random.choice(ends)
     return content
 
 
@@ -123,15 +122,10 @@ def changed_torch_file(random: Random, content: bytes) -> bytes:
 # --- kinds: how a valid file is made below a folder, how it is changed, who reads it
 
 
-def written(file: Path, content: bytes) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
-    return file
+Maker = Callable[[Random, Path], Callable[[], object]]
 
 
-def release_file(
-    name: str, change: Callable[[Random, bytes], bytes]
-) -> Callable[[Random, Path], Callable[[], object]]:
+def release_file(name: str, change: Callable[[Random, bytes], bytes]) -> Maker:
     def make(random: Random, folder: Path) -> Callable[[], object]:
         shutil.copytree(zoo.open(RELEASE).path, folder / "r")
         file = folder / "r" / name
@@ -149,7 +143,8 @@ def release_file(
 
 def recipe_file(random: Random, folder: Path) -> Callable[[], object]:
     given = catalog.recipe_path(random.choice(catalog.list_recipes())).read_bytes()
-    file = written(folder / "mine.yaml", random.choice((changed_yaml, changed_bytes))(random, given))
+    file = folder / "mine.yaml"
+    file.write_bytes(random.choice((changed_yaml, changed_bytes))(random, given))
     return lambda: Recipe.load(file)
 
 
@@ -158,11 +153,12 @@ def checkpoint(random: Random, folder: Path) -> Callable[[], object]:
     stream = io.BytesIO()
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
     torch.save({"epoch": 12, "arch": "resnet", "state_dict": state}, stream)
-    file = written(folder / "given.pth", changed_torch_file(random, stream.getvalue()))
+    file = folder / "given.pth"
+    file.write_bytes(changed_torch_file(random, stream.getvalue()))
     return lambda: zoo.convert(file, "paco", folder / "out", arch="cifar_resnet20")
 
 
-KINDS: dict[str, tuple[Callable[[Random, Path], Callable[[], object]], tuple[str, ...], int]] = {
+KINDS: dict[str, tuple[Maker, tuple[str, ...], int]] = {
     # who makes and reads it, words of which a refusal has one, cases that always run
     "recipe": (recipe_file, ("mine.yaml",), 20),
     "config.json": (release_file("config.json", changed_json), ("/r", "config.json"), 12),

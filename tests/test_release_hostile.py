@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save
 
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
@@ -68,30 +69,23 @@ def write(name: str, content: bytes | str) -> Damage:
 
     def change(folder: Path) -> None:
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        record_hash(folder, name)
+        if name in format.HASHED:
+            edit(f"zoo.{format.HASHED[name]}", format.sha256(folder / name))(folder)
 
     return change
-
-
-def record_hash(folder: Path, name: str) -> None:
-    if name in format.HASHED:
-        edit(f"zoo.{format.HASHED[name]}", format.sha256(folder / name))(folder)
 
 
 KNN = {"protocol": "knn", "data": "d", "split": "test", "metrics": {"accuracy": 50.0}}
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\n"
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
 DAMAGED: dict[str, tuple[Damage, str]] = {
-    # config.json: code and other files
     "code": (edit("auto_map", {"AutoModel": "evil.Model"}), 'unknown key "auto_map"'),
     "another file": (edit("pretrained_cfg.file", "/etc/passwd"), r'unknown key "pretrained_cfg\.file"'),
     "other weights": (edit("model_args.pretrained", True), "model_args: pretrained cannot be part"),
     "an address": (edit("architecture", "hf-hub:evil/model"), '"architecture": found .*hf-hub:evil/model'),
-    # slips, with the nearest
     "a slip": (edit("num_clases", 1), r'unknown key "num_clases"\. Did you mean "num_classes"'),
     "an architecture": (edit("architecture", "cifar_resnet_20"), 'Did you mean "cifar_resnet20"'),
     "a newer format": (edit("zoo.format", 2), r"zoo\.format.*found 2"),
-    # values
     "no hash": (edit("zoo.centers_sha256", None), r"centers\.safetensors: sha256"),
     "narrow features": (edit("zoo.feature_dim", 63), r"centers\.safetensors: found .*\[5, 64\].*\[5, 63\]"),
     "endless layers": (edit("model_args", {"depth": 10**9}), "expected a number of at most 16384"),
@@ -99,7 +93,6 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     # words that would be obeyed or forge a line where they are printed
     "an escape": (edit("zoo.description", "\x1b]0;owned\x07"), '"zoo.description": found control characters'),
     "a line in a name": (edit("label_names.0", "cat\nAccuracy: 100 %"), "found control characters, .cat"),
-    # files that are none
     "deep JSON": (write("config.json", b"[" * 100_000), "not valid JSON"),
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
     "no timm model": (write("config.json", '{"architecture": "resnet18"}'), '"pretrained_cfg"'),
@@ -107,7 +100,7 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "no config": (lambda f: (f / "config.json").unlink(), "config.json is missing"),
     "no card": (lambda f: (f / "README.md").unlink(), "README.md is missing"),
     "a hole of 50 GB": (lambda f: os.truncate(f / WEIGHTS, 50 << 30), "expected a whole safetensors"),
-    # recipe and evaluations
+    "other tensors": (write(WEIGHTS, save({"extra": torch.ones(3)})), r"model\.safetensors: .*extra"),
     "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*anchors, aliases and tags are not"),
     "YAML code": (write("recipe.yaml", "a: !!python/object/apply:os.system [x]"), "not valid YAML"),
     "no training": (edit("training", [], "metrics.json"), r'"training": found \[\]'),

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import zoo
-from tests.release_helpers import CLASSES, plain_timm, release_of, some_centers, trained_encoder
+from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
 from zoo.errors import DataError, ReleaseError
 
 
@@ -67,16 +67,6 @@ def test_timms_arguments_are_passed_through(released, images):
     assert not torch.equal(fresh.fc.weight, release.centers.weight), "a fresh head with any arguments"
     pooled = zoo.load(release.path, global_pool="max").eval()
     torch.testing.assert_close(pooled(images), encoder.forward_features(images).amax((2, 3)))
-
-
-def test_positions_are_resampled_for_another_image_size(tmp_path):
-    args = {"img_size": 32, "patch_size": 8, "depth": 1}
-    encoder = trained_encoder("vit_tiny_patch16_224", **args)
-    release = release_of(tmp_path / "r", encoder, "vit_tiny_patch16_224", model_args=args)
-    larger = zoo.load(release.path, img_size=64).eval()
-    plain = plain_timm(release.path, num_classes=0, img_size=64)
-    images = torch.randn(2, 3, 64, 64)
-    assert torch.equal(larger(images), plain(images))
 
 
 def test_the_transform_is_the_releases_own(released):
