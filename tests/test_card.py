@@ -188,14 +188,6 @@ def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(measu
     assert addressed(named, "bob/fork") == addressed(measured.card, "bob/fork"), "pulled and pushed on"
 
 
-def test_pictures_of_a_release_are_shown_in_order(tmp_path: Path) -> None:
-    (tmp_path / "source.png").write_bytes(b"png")
-    names = ["curves", "scores", "balance", "features", "centers", "accuracy"]
-    pictures = dict.fromkeys(sorted(names), tmp_path / "source.png")
-    made = release_of(tmp_path / "r", trained_encoder(), pictures=pictures)
-    assert re.findall(r"^!\[.+\]\((\w+)\.png\)$", made.card, re.MULTILINE) == names
-
-
 def test_a_licence_is_one_that_the_hub_lists_or_another_by_its_name() -> None:
     for license, expected in (
         ("CC-BY-4.0", ("cc-by-4.0", None)),

@@ -12,9 +12,8 @@ import zoo
 from tests.test_monitor import stopping
 from tests.test_training import SHORT
 from zoo.errors import ZooError
-from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.training import RunFolder, stages
+from zoo.training import RunFolder
 
 CLASSIFY = "cifar_resnet20.ce_digits_lt50"
 # a rate by which a training of one epoch is the beginning of one of two
@@ -79,13 +78,3 @@ def test_what_is_no_snapshot_is_refused(finished: Release, tmp_path: Path) -> No
     with pytest.raises(ZooError, match="holds no training"):
         zoo.snapshot(tmp_path)
     assert not (tmp_path / "taken").exists()
-
-
-def test_a_stage_of_a_method_is_refused(tmp_path: Path) -> None:
-    run, crt = RunFolder(tmp_path / "crt" / "run"), Recipe.load("cifar_resnet20.crt_digits_lt50")
-    for folder, recipe in ((run, crt), (run.stage(1), stages(crt)[0])):
-        folder.path.mkdir(parents=True)
-        folder.recipe_file.write_text(recipe.to_yaml())
-        folder.metrics_file.touch()
-        with pytest.raises(ZooError, match="single training"):
-            zoo.snapshot(folder.path)
