@@ -158,6 +158,8 @@ class Release:
         These are the softmax of the centers' logits, without a class prior. The encoder is loaded once.
         """
         centers = self.require_centers()
+        if type(k) is not int or k < 1:
+            raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
             features = self._encoder(self.transform()(image).unsqueeze(0))
         nearest = centers.nearest(features, k)
