@@ -41,5 +41,5 @@ def test_figures_are_of_the_rounded_weights_that_are_in_the_files(tmp_path: Path
 
 
 def test_what_float16_does_not_hold_is_not_rounded() -> None:
-    with pytest.raises(ReleaseError, match="mean.*65504"):
+    with pytest.raises(ReleaseError, match=r"mean.*65504"):
         round_to_half({"weight": torch.ones(2), "mean": torch.tensor([7e4]), "prototypes": None})

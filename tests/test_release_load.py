@@ -100,7 +100,7 @@ def test_what_cannot_be_loaded_is_refused(released, asked, named):
 def test_the_transform_refuses_what_it_would_show_wrongly(released):
     transform = released[0].transform()
     grey = np.linspace(0, 255, 40 * 40).reshape(40, 40).astype(np.uint16)
-    with pytest.raises(DataError, match="0..65535"):
+    with pytest.raises(DataError, match=r"0\.\.65535"):
         transform(Image.fromarray(grey * 257))
     small = transform(Image.fromarray(grey))  # 16 bits that hold 8
     assert torch.equal(small, transform(Image.fromarray(grey.astype(np.uint8))))
