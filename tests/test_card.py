@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import timm
 from huggingface_hub import ModelCard
 from PIL import Image
 from sklearn.datasets import load_sample_image
@@ -60,8 +58,6 @@ def test_the_first_programs_of_a_card_print_its_example_without_zoo(release: Rel
     assert printed == [[f"{probability:.1%}", name] for name, probability in expected.items()]
     answers = ast.literal_eval(run(transformers, release.path).splitlines()[0])
     assert {each["label"]: each["score"] for each in answers} == pytest.approx(expected, abs=1e-5)
-    for name, probability in expected.items():
-        assert f" {name} {100 * probability:.1f} %" in release.card
 
 
 @reads_folders
@@ -75,18 +71,11 @@ def test_all_programs_run_where_zoo_has_to_register_the_architecture(tmp_path: P
     run(root + "\n".join(programs), made.path)
 
 
-def test_an_example_is_small_goes_to_the_hub_and_stays_when_the_card_is_written_again(
-    release: Release,
-) -> None:
+def test_an_example_is_small_and_stays_when_the_card_is_written_again(release: Release) -> None:
     assert 10_000 < (release.path / "example.png").stat().st_size < 60_000
     assert "example.png" in release_files(release.path)
-    text = release.card
-    assert CREDIT in text and text.count("](example.png)") == 1
-    assert release.render_card() == text
-    check_card(release.path, release.config)
-    source = "https://huggingface.co/alice/lite0/resolve/main/example.png"
-    widget = ModelCard(addressed(text, "alice/lite0")).data["widget"]
-    assert widget == [{"src": source, "example_title": "Example"}]
+    assert CREDIT in release.card and release.render_card() == release.card
+    assert "alice/lite0" in ModelCard(addressed(release.card, "alice/lite0")).data["widget"][0]["src"]
 
 
 def test_metadata_are_true_of_the_architecture_and_the_method(release: Release, tmp_path: Path) -> None:
@@ -108,19 +97,17 @@ objective:
     words = "contrastive-zoo classify long-tailed-recognition knowledge-distillation balanced-softmax"
     assert data.tags[1:] == words.split()
     assert "`timm:tf_efficientnet_lite0.in1k`, whose licence also applies" in made.card
-    assert "centers" not in made.card and "## Results" not in made.card and "widget" not in data.to_dict()
 
 
 def test_an_example_needs_classes_a_credit_and_a_folder_of_ones_own(tmp_path: Path) -> None:
-    image = Image.new("RGB", (20, 20))
     made = release_of(tmp_path / "s", trained_encoder(), centers=some_centers(64))
     for release, credit, message in (
-        (release_of(tmp_path / "r", trained_encoder()), CREDIT, "has no centers"),
+        (release_of(tmp_path / "r", trained_encoder()), CREDIT, "no centers"),
         (made, "\x1b[2J", r"metrics\.json: .example.credit."),
-        (zoo.open("cifar_resnet20.paco_digits_lt50"), CREDIT, "shipped release does not change"),
+        (zoo.open("cifar_resnet20.paco_digits_lt50"), CREDIT, "not change"),
     ):
         with pytest.raises(ReleaseError, match=message):
-            release.add_example(image, credit=credit)
+            release.add_example(Image.new("RGB", (20, 20)), credit=credit)
     assert not (made.path / "example.png").exists()
 
 
@@ -132,32 +119,20 @@ LINEAR = {
     "settings": {"select": "accuracy"},
     "seed": 0,
 }
-RUN = {
-    **{"steps": 660, "epochs": 60, "images": 20640, "seconds": 1234.56, "images_per_second": 16.7},
-    **{"hardware": "2 CPU cores", "seed": 41, "versions": {"torch": "2.15.0"}},
-}
-RECIPE = "objective:\n  name: paco\n  rebalance: true\n  feature_transform: {positives: step}\n  tau: 0.07\n"
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    return release_of(
-        tmp_path_factory.mktemp("card") / "r",
-        trained_encoder(),
-        centers=some_centers(64),
-        metrics={"training": RUN, "evaluations": [LINEAR, {**LINEAR, "seed": 1}]},
-        dataset={
-            **{"name": "digits", "hub_id": "org/digits", "split": "train", "num_images": 344},
-            **{"num_classes": 5, "class_counts": {"largest": 125, "smallest": 2}},
-        },
-        recipe_text=RECIPE,
-        description="Trained by hand in 77.25 minutes.",
-    )
 
 
 @pytest.fixture
-def measured(original: Release, tmp_path: Path) -> Release:
-    return zoo.open(shutil.copytree(original.path, tmp_path / "r"))
+def measured(tmp_path: Path) -> Release:
+    facts = {"name": "digits", "hub_id": "org/digits", "num_images": 344, "num_classes": 5}
+    return release_of(
+        tmp_path / "r",
+        trained_encoder(),
+        centers=some_centers(64),
+        metrics={"training": {"epochs": 60}, "evaluations": [LINEAR, {**LINEAR, "seed": 1}]},
+        dataset={**facts, "class_counts": {"largest": 125, "smallest": 2}},
+        recipe_text="objective:\n  name: paco\n  feature_transform: {positives: step}\n",
+        description="Trained by hand.",
+    )
 
 
 def change(release: Release, old: str, new: str) -> None:
@@ -165,14 +140,9 @@ def change(release: Release, old: str, new: str) -> None:
     (release.path / "README.md").write_text(release.card.replace(old, new))
 
 
-def test_metadata_and_model_index_are_what_the_hub_reads(original: Release) -> None:
-    data = ModelCard(original.card).data
-    assert (data.library_name, data.license, data.datasets) == (
-        "contrastive-zoo",
-        "apache-2.0",
-        ["org/digits"],
-    )
-    assert data.tags == ["image-classification", "contrastive-zoo", "paco", "contrastive-learning"]
+def test_metadata_and_model_index_are_what_the_hub_reads(measured: Release) -> None:
+    data = ModelCard(measured.card).data
+    assert (data.license, data.datasets) == ("apache-2.0", ["org/digits"])
     found = {(r.dataset_config, r.metric_type): r.metric_value for r in data.eval_results}
     metrics = (("accuracy", 50.13), ("balanced_accuracy", 48.0), ("few", 12.5))
     assert found == {  # two seeds of one protocol stay two results
@@ -180,30 +150,20 @@ def test_metadata_and_model_index_are_what_the_hub_reads(original: Release) -> N
         for seed in (0, 1)
         for name, value in metrics
     }
-    check_card(original.path, original.config)
-
-
-def test_the_card_tells_results_run_data_licence_and_papers(original: Release) -> None:
-    for said in (
-        "Trained by hand in 77.25 minutes.",
-        "| linear | digits, long tail 50 | test | 50.13 | 48.00 | 12.50 | select: accuracy |",
-        "`paco` on digits, 344 images of 5 classes, from 125 down to 2 a class; 60 epochs on 2 CPU cores, ",
-        "@inproceedings{cui2021paco",
-        "@inproceedings{zhu2021ft",
-        "released under `apache-2.0`",
-    ):
-        assert said in original.card, said
+    check_card(measured.path, measured.config)
+    papers = ("@inproceedings{cui2021paco", "@inproceedings{zhu2021ft")
+    row = "| linear | digits, long tail 50 | test | 50.13 | 48.00 | 12.50 | select: accuracy |"
+    assert all(said in measured.card for said in ("Trained by hand.", row, *papers))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("value: 50.13", "value: 99.9", r"model-index: found .*99.9.*own files say .*50.13"),
-        ("- org/digits", "- a/b", r"datasets: found .'a/b'., but the release's own files say .'org/digits'."),
-        ("license: apache-2.0", "license: mit", r"license: found 'mit', .*--license"),
-        ("- contrastive-zoo\n", "", "tags: found .*'paco'"),
-        ("library_name: contrastive-zoo", "library_name: [timm", "metadata that the Hub does not take"),
-        ("---\n", "", "library_name: found None, .*'contrastive-zoo'.*render_card"),
+        ("value: 50.13", "value: 99.9", r"model-index: found .*99.9.*50.13"),
+        ("- org/digits", "- a/b", r"datasets: found .'a/b'.*org/digits"),
+        ("license: apache-2.0", "license: mit", "license: found 'mit'"),
+        ("library_name: contrastive-zoo", "library_name: [timm", "metadata"),
+        ("---\n", "", "library_name: found None"),
     ],
 )
 def test_a_card_whose_metadata_differ_from_the_record_is_refused(
@@ -217,40 +177,26 @@ def test_a_card_whose_metadata_differ_from_the_record_is_refused(
 def test_notes_survive_and_the_rest_is_written_anew(measured: Release) -> None:
     change(measured, "again. -->\n", "again. -->\n\n## Mine\n\nSaid by me.\n\n")
     change(measured, "Not meant for", "Gone. Not meant for")
-    measured.add_evaluation(
-        {**LINEAR, "protocol": "knn", "settings": {"k": 3}, "metrics": {"accuracy": 33.3}}
-    )
+    measured.add_evaluation({**LINEAR, "protocol": "knn", "metrics": {"accuracy": 33.3}})
     assert "## Mine\n\nSaid by me.\n\n<!-- End" in measured.card
     assert "33.30" in measured.card and "Gone." not in measured.card
     check_card(measured.path, measured.config)
-    assert measured.render_card() == measured.render_card()
 
 
-def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(original: Release) -> None:
-    named = addressed(original.card, "alice/paco")
-    assert named.count("alice/paco") == original.card.count("ORG/cifar_resnet20.paco_test") >= 4
-    assert named.replace("alice/paco", "ORG/cifar_resnet20.paco_test") == original.card
-    assert addressed(named, "bob/fork") == addressed(original.card, "bob/fork"), "pulled and pushed on"
-    assert addressed("no code", "bob/fork") == "no code"
+def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(measured: Release) -> None:
+    named = addressed(measured.card, "alice/paco")
+    assert named.count("alice/paco") == measured.card.count("ORG/cifar_resnet20.paco_test") >= 4
+    assert named.replace("alice/paco", "ORG/cifar_resnet20.paco_test") == measured.card
+    assert addressed(named, "bob/fork") == addressed(measured.card, "bob/fork"), "pulled and pushed on"
 
 
-def test_pictures_of_a_release_are_shown_in_order(tmp_path: Path) -> None:
-    (tmp_path / "source.png").write_bytes(b"png")
-    names = ["curves", "scores", "balance", "features", "centers", "accuracy"]
-    pictures = dict.fromkeys(sorted(names), tmp_path / "source.png")
-    made = release_of(tmp_path / "r", trained_encoder(), pictures=pictures)
-    assert re.findall(r"^!\[.+\]\((\w+)\.png\)$", made.card, re.MULTILINE) == names
-    assert made.card.count("## Pictures") == 1
-
-
-def test_every_licence_of_timms_weights_is_one_that_the_hub_takes() -> None:
-    named = {timm.get_pretrained_cfg(name).license for name in timm.list_pretrained()} - {None}
-    assert "dinov3-license" in named
-    for license in named:
-        provenance.check_license(license)
-        listed = license in provenance.LICENSES
-        assert provenance.license_on_hub(license) == ((license, None) if listed else ("other", license))
-    assert provenance.license_on_hub("GPL-3.0+") == ("other", "gpl-3.0-plus")
+def test_a_licence_is_one_that_the_hub_lists_or_another_by_its_name() -> None:
+    for license, expected in (
+        ("CC-BY-4.0", ("cc-by-4.0", None)),
+        ("dinov3-license", ("other", "dinov3-license")),
+        ("My own, 2.0", ("other", "my-own-2.0")),
+    ):
+        assert provenance.license_on_hub(license) == expected
 
 
 def test_every_objective_with_a_paper_is_cited_by_entries_that_exist() -> None:

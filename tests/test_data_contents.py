@@ -22,9 +22,9 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.dataset import ImageStore, OtherImages, content_ids, find_listed, list_images
 from zoo.errors import DataError, ReleaseError
-from zoo.images import ImageList
 from zoo.release import Release
 from zoo.release.format import sha256
+from zoo.release.tensors import ImageList
 from zoo.release.write import check_release
 
 TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
@@ -255,5 +255,5 @@ def test_a_list_that_was_altered_is_refused(trained: Release, folders: Path, tmp
         with pytest.raises(ReleaseError, match=r"images\.safetensors: "):
             check_release(altered(trained, tmp_path / name, record=True, **lists))
     renamed = altered(trained, tmp_path / "renamed", record=True, hashes={"train": "a" * 64})
-    with pytest.raises(ReleaseError, match=r"training images with sha256 a+, the release was trained on"):
+    with pytest.raises(ReleaseError, match=r"training images .*a{64}"):
         check_release(renamed)

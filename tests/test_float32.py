@@ -12,6 +12,12 @@ from zoo.training.precision import fastest_kernels
 
 CUDNN, MATMUL = torch.backends.cudnn, torch.backends.cuda.matmul
 CPU = torch.device("cpu")
+SURROUNDINGS: list[Callable[[], object]] = [
+    lambda: None,
+    lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+    lambda: setattr(CUDNN, "allow_tf32", False),
+    lambda: torch.set_float32_matmul_precision("high"),
+]
 
 
 def settings() -> tuple[str, str, str]:
@@ -19,35 +25,17 @@ def settings() -> tuple[str, str, str]:
     return CUDNN.conv.fp32_precision, CUDNN.rnn.fp32_precision, MATMUL.fp32_precision
 
 
-def nothing() -> None:
-    pass
-
-
-def everywhere() -> None:
-    torch.backends.fp32_precision = "tf32"
-
-
-def older() -> None:
-    CUDNN.allow_tf32 = False
-
-
-def products() -> None:
-    torch.set_float32_matmul_precision("high")
-
-
-@pytest.fixture(params=[nothing, everywhere, older, products])
-def surroundings(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
-    yield request.param
+@pytest.fixture(params=SURROUNDINGS, autouse=True)
+def surroundings(request: pytest.FixtureRequest) -> Iterator[None]:
+    request.param()
+    yield
     torch.backends.fp32_precision = CUDNN.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
-    CUDNN.allow_tf32 = True
+    CUDNN.allow_tf32, CUDNN.deterministic = True, False
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_a_training_rounds_convolutions_only_where_it_says_so(
-    surroundings: Callable[[], None], precision: str
-) -> None:
-    surroundings()
+def test_a_training_rounds_convolutions_only_where_it_says_so(precision: str) -> None:
     before = settings()
     with fastest_kernels(CPU, precision):
         conv, _, matmul = settings()
@@ -57,8 +45,7 @@ def test_a_training_rounds_convolutions_only_where_it_says_so(
     assert settings() == before
 
 
-def test_features_are_float32s_and_leave_everything_as_it_was(surroundings: Callable[[], None]) -> None:
-    surroundings()
+def test_features_are_float32s_and_leave_everything_as_it_was() -> None:
     CUDNN.deterministic = True
     seen, before = [], settings()
 
@@ -67,10 +54,7 @@ def test_features_are_float32s_and_leave_everything_as_it_was(surroundings: Call
             seen.append((*settings(), CUDNN.deterministic))
             return x.flatten(1)
 
-    try:
-        extract(Encoder(), [(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device=CPU)
-    finally:
-        CUDNN.deterministic = False
+    extract(Encoder(), [(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device=CPU)
     ((conv, _, matmul, deterministic),) = seen
     assert (conv, matmul != "tf32", deterministic) == ("ieee", True, True)
     assert settings() == before

@@ -90,7 +90,7 @@ def test_offline_the_cache_alone_is_used(made, hub):
 
 def test_what_is_recorded_is_fetched_without_weights(made, hub):
     hub.create(REPO, contents(made.path))
-    assert zoo.release.configs.read_config(folder_of(resolve(REPO), weights=False)) == made.config
+    assert zoo.release.format.read_config(folder_of(resolve(REPO), weights=False)) == made.config
     assert not [path for path in asked(hub) if "model.safetensors" in path]
 
 
@@ -155,7 +155,7 @@ def test_pull_refuses_a_folder_that_holds_something_else(made, hub, tmp_path):
     ("files", "message"),
     [
         ({"config.json": b"{}"}, "expected a release, or a model in timm's format"),
-        ({"config.json": b'{"architecture": "resnet18"}'}, 'no "pretrained_cfg"'),
+        ({"config.json": b'{"architecture": "resnet18"}'}, '"pretrained_cfg"'),
         ({"config.json": None}, "config.json is missing"),
         ({"model.safetensors": None, "encoder.pth": b"\x80\x04harm."}, "model.safetensors.*zoo convert"),
         ({"recipe.yaml": None}, "recipe.yaml is missing"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 
 import zoo
 from tests.release_helpers import release_of, some_centers, trained_encoder
@@ -69,72 +69,44 @@ def write(name: str, content: bytes | str) -> Damage:
 
     def change(folder: Path) -> None:
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        record_hash(folder, name)
+        if name in format.HASHED:
+            edit(f"zoo.{format.HASHED[name]}", format.sha256(folder / name))(folder)
 
     return change
-
-
-def record_hash(folder: Path, name: str) -> None:
-    if name in format.HASHED:
-        edit(f"zoo.{format.HASHED[name]}", format.sha256(folder / name))(folder)
-
-
-def tensors(name: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Damage:
-    """Return what changes the tensors of a file, with a hash that fits."""
-
-    def damage(folder: Path) -> None:
-        found = {key: value.clone() for key, value in load_file(folder / name).items()}
-        change(found)
-        save_file(found, folder / "new", metadata={"format": "pt"})
-        (folder / "new").replace(folder / name)
-        record_hash(folder, name)
-
-    return damage
 
 
 KNN = {"protocol": "knn", "data": "d", "split": "test", "metrics": {"accuracy": 50.0}}
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\n"
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
 DAMAGED: dict[str, tuple[Damage, str]] = {
-    # config.json: code and other files
     "code": (edit("auto_map", {"AutoModel": "evil.Model"}), 'unknown key "auto_map"'),
     "another file": (edit("pretrained_cfg.file", "/etc/passwd"), r'unknown key "pretrained_cfg\.file"'),
     "other weights": (edit("model_args.pretrained", True), "model_args: pretrained cannot be part"),
     "an address": (edit("architecture", "hf-hub:evil/model"), '"architecture": found .*hf-hub:evil/model'),
-    # slips, with the nearest
     "a slip": (edit("num_clases", 1), r'unknown key "num_clases"\. Did you mean "num_classes"'),
     "an architecture": (edit("architecture", "cifar_resnet_20"), 'Did you mean "cifar_resnet20"'),
-    "a newer format": (edit("zoo.format", 2), "found release format 2, expected 1; a newer zoo"),
-    # values
-    "no hash": (edit("zoo.centers_sha256", None), r"zoo\.centers_sha256: found None, has_centers True"),
+    "a newer format": (edit("zoo.format", 2), r"zoo\.format.*found 2"),
+    "no hash": (edit("zoo.centers_sha256", None), r"centers\.safetensors: sha256"),
+    "narrow features": (edit("zoo.feature_dim", 63), r"centers\.safetensors: found .*\[5, 64\].*\[5, 63\]"),
     "endless layers": (edit("model_args", {"depth": 10**9}), "expected a number of at most 16384"),
     "infinity": (edit("training", {"seconds": 1e999}, "metrics.json"), r'"training.seconds": found inf'),
     # words that would be obeyed or forge a line where they are printed
     "an escape": (edit("zoo.description", "\x1b]0;owned\x07"), '"zoo.description": found control characters'),
     "a line in a name": (edit("label_names.0", "cat\nAccuracy: 100 %"), "found control characters, .cat"),
-    # files that are none
     "deep JSON": (write("config.json", b"[" * 100_000), "not valid JSON"),
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
-    "no timm model": (write("config.json", '{"architecture": "resnet18"}'), 'no "pretrained_cfg", expected'),
-    "git's pointer": (write(WEIGHTS, LFS), "found b'version https://git-lfs.* expected a whole safetensors"),
-    "no config": (lambda f: (f / "config.json").unlink(), "no release, config.json is missing"),
-    # tensors
-    "a tensor more": (tensors(WEIGHTS, lambda t: t.update(extra=torch.ones(3))), "unexpected: extra"),
-    "another shape": (
-        tensors(WEIGHTS, lambda t: t.update({"conv1.weight": torch.ones(16, 3, 5, 5)})),
-        r"conv1.weight is F32 \[16, 3, 5, 5\] instead of torch.float32 \[16, 3, 3, 3\]",
-    ),
-    "narrow centers": (
-        tensors(CENTERS, lambda t: t.update(weight=torch.ones(5, 63))),
-        r"weight is F32 \[5, 63\] instead of",
-    ),
-    # recipe and evaluations
+    "no timm model": (write("config.json", '{"architecture": "resnet18"}'), '"pretrained_cfg"'),
+    "git's pointer": (write(WEIGHTS, LFS), "expected a whole safetensors"),
+    "no config": (lambda f: (f / "config.json").unlink(), "config.json is missing"),
+    "no card": (lambda f: (f / "README.md").unlink(), "README.md is missing"),
+    "a hole of 50 GB": (lambda f: os.truncate(f / WEIGHTS, 50 << 30), "expected a whole safetensors"),
+    "other tensors": (write(WEIGHTS, save({"extra": torch.ones(3)})), r"model\.safetensors: .*extra"),
     "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*anchors, aliases and tags are not"),
     "YAML code": (write("recipe.yaml", "a: !!python/object/apply:os.system [x]"), "not valid YAML"),
     "no training": (edit("training", [], "metrics.json"), r'"training": found \[\]'),
-    "another value": (
-        edit("evaluations", [{**KNN, "value": 95.0}], "metrics.json"),
-        r'evaluation 0: "value": found 95\.0 as .accuracy., but "metrics" has 50\.0',
+    "a word for a figure": (
+        edit("evaluations", [{**KNN, "metrics": {"accuracy": "95"}}], "metrics.json"),
+        r"evaluation 0: .metrics\.accuracy.: found .95",
     ),
 }
 
@@ -145,11 +117,6 @@ def test_a_damaged_release_is_one_clear_error_and_does_no_harm(copied: Path, cas
     damage(copied)
     with refused(message):
         read_all(copied)
-
-
-def test_a_description_may_have_several_lines(copied: Path) -> None:
-    edit("zoo.description", "One.\n\n\tTwo.")(copied)
-    assert zoo.open(copied).config["zoo"]["description"] == "One.\n\n\tTwo."
 
 
 class Exploit:
@@ -175,68 +142,14 @@ def test_a_pickle_under_any_name_is_not_unpickled(copied: Path, tmp_path: Path, 
     assert not mark.exists()
 
 
-# --- hashes ---
-
-
-def test_a_file_is_hashed_by_its_first_load_and_by_each_verification(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Path] = []
-    sha256 = format.sha256
-    monkeypatch.setattr(format, "sha256", lambda file: asked.append(file) or sha256(file))
-    for kwargs in ({}, {}, {"in_chans": 1}):
-        zoo.load(copied, **kwargs)
-    assert asked == [copied / WEIGHTS]
-    zoo.open(copied).verify()
-    assert len(asked) == 4
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # nothing can be kept in a file
-    zoo.load(copied)
-    assert len(asked) == 5
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, CENTERS])
+@pytest.mark.parametrize("name", [WEIGHTS, CENTERS, "recipe.yaml"])
 def test_a_changed_byte_is_found_though_size_and_times_look_the_same(copied: Path, name: str) -> None:
-    read_all(copied)
     file = copied / name
     times = file.stat()
     data = bytearray(file.read_bytes())
-    data[-1] ^= 1
+    data[-1] ^= 42  # of the recipe a line's end becomes a blank
     file.write_bytes(data)
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with refused(f"{name}: sha256 .*, but config.json records"):
+    with refused(f"{name}: sha256"):
         read_all(copied)
-    with pytest.raises(ReleaseError, match=f"{name}: sha256"):
-        zoo.open(copied).verify()
-
-
-# --- check_release, before a push ---
-
-
-def test_a_sound_release_passes_also_in_huggingface_hubs_cache(released: Release, tmp_path: Path) -> None:
-    check_release(released)
-    check_release(release_of(tmp_path / "headless", trained_encoder()))
-    blobs, snapshot = tmp_path / "models--o--n" / "blobs", tmp_path / "models--o--n" / "snapshots" / "0123"
-    shutil.copytree(released.path, blobs)
-    snapshot.mkdir(parents=True)
-    for blob in blobs.iterdir():
-        (snapshot / blob.name).symlink_to(f"../../blobs/{blob.name}")
-    check_release(zoo.open(snapshot))
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda f: (f / "README.md").unlink(), "README.md is missing"),
-        (lambda f: (f / "recipe.yaml").write_text("a: 1"), "recipe.yaml: sha256"),
-        (
-            lambda f: os.truncate(f / WEIGHTS, 50 << 30),
-            "expected a whole safetensors",
-        ),  # a hole: takes no space
-        (edit("zoo.feature_dim", 63), "does not fit 5 classes"),
-    ],
-)
-def test_a_release_whose_parts_disagree_does_not_pass(copied: Path, damage: Damage, message: str) -> None:
-    damage(copied)
-    with refused(message):
         check_release(zoo.open(copied))

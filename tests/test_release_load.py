@@ -8,13 +8,7 @@ import torch
 from PIL import Image
 
 import zoo
-from tests.release_helpers import (
-    CLASSES,
-    plain_timm,
-    release_of,
-    some_centers,
-    trained_encoder,
-)
+from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
 from zoo.errors import DataError, ReleaseError
 
 
@@ -40,13 +34,6 @@ def test_the_headless_encoder_is_the_default(released, images):
     assert torch.equal(zoo.load(str(release.path)).eval()(images), encoder(images))
 
 
-def test_the_centers_head_is_the_linear_map_of_the_features(released, images):
-    release, encoder = released
-    logits = zoo.load(release.path, head="centers").eval()(images)
-    centers = release.centers
-    torch.testing.assert_close(logits, encoder(images) @ centers.weight.T + centers.bias)
-
-
 def test_a_fresh_head_is_drawn_from_torchs_generator(released, images):
     release, encoder = released
     torch.manual_seed(3)
@@ -64,9 +51,8 @@ def test_a_fresh_head_is_drawn_from_torchs_generator(released, images):
 
 def test_loading_an_encoder_draws_no_random_numbers(released):
     state = torch.get_rng_state()
-    zoo.load(released[0].path)
-    zoo.load(released[0].path, head="centers")
-    zoo.load(released[0].path, drop_rate=0.1)
+    for kwargs in ({}, {"head": "centers"}, {"drop_rate": 0.1}, {"dtype": torch.float64}):
+        zoo.load(released[0].path, **kwargs)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -83,33 +69,6 @@ def test_timms_arguments_are_passed_through(released, images):
     torch.testing.assert_close(pooled(images), encoder.forward_features(images).amax((2, 3)))
 
 
-def test_positions_are_resampled_for_another_image_size(tmp_path):
-    args = {"img_size": 32, "patch_size": 8, "depth": 1}
-    encoder = trained_encoder("vit_tiny_patch16_224", **args)
-    release = release_of(tmp_path / "r", encoder, "vit_tiny_patch16_224", model_args=args)
-    larger = zoo.load(release.path, img_size=64).eval()
-    plain = plain_timm(release.path, num_classes=0, img_size=64)
-    images = torch.randn(2, 3, 64, 64)
-    assert torch.equal(larger(images), plain(images))
-
-
-def test_dtype_and_device(released, images):
-    model = zoo.load(released[0].path, dtype=torch.float64, device="cpu", num_classes=3)
-    assert {p.dtype for p in model.parameters()} == {torch.float64}
-    assert model(images.double()).shape == (2, 3)
-
-
-def test_buffers_that_no_file_holds_are_computed_and_nothing_is_drawn(tmp_path):
-    args = {"img_size": 64, "embed_dim": 24, "depths": (1, 1, 1, 1)}
-    encoder = trained_encoder("swin_tiny_patch4_window7_224", **args)
-    release = release_of(tmp_path / "r", encoder, "swin_tiny_patch4_window7_224", 64, model_args=args)
-    state = torch.get_rng_state()
-    loaded = zoo.load(release.path).eval()
-    assert torch.equal(torch.get_rng_state(), state)
-    images = torch.randn(2, 3, 64, 64)
-    assert torch.equal(loaded(images), encoder(images))
-
-
 def test_the_transform_is_the_releases_own(released):
     release, _ = released
     assert release.preprocess == zoo.release.Preprocess(32, 0.9, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
@@ -122,37 +81,30 @@ def test_the_transform_is_the_releases_own(released):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "named"),
     [
-        ({"num_classes": 3, "head": "centers"}, "give one"),
-        ({"num_classes": 3, "features_only": True}, "give one"),
-        ({"head": "center"}, 'expected None or "centers"'),
-        ({"num_classes": -1}, "found -1"),
-        ({"checkpoint_path": "x"}, "checkpoint_path: expected an argument of cifar_resnet20"),
-        ({"device": "cuda:77"}, 'device="cuda:77"'),
-        ({"dtype": torch.int64}, "dtype=torch.int64"),
-        ({"drop_rat": 0.3}, r'takes no argument "drop_rat"\. Did you mean "drop_rate"\?'),
+        ({"num_classes": 3, "head": "centers"}, "num_classes"),
+        ({"num_classes": 3, "features_only": True}, "features_only"),
+        ({"head": "center"}, "head: found 'center'"),
+        ({"checkpoint_path": "x"}, "checkpoint_path"),
+        ({"device": "cuda:77"}, "cuda:77"),
+        ({"dtype": torch.int64}, r"torch\.int64"),
+        ({"drop_rat": 0.3}, '"drop_rat".*"drop_rate"'),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(released, asked, message):
-    with pytest.raises(ReleaseError, match=message):
+def test_what_cannot_be_loaded_is_refused(released, asked, named):
+    with pytest.raises(ReleaseError, match=named):
         released[0].load(**asked)
 
 
-def test_a_head_of_centers_needs_centers(released, tmp_path):
-    with pytest.raises(ReleaseError, match="has no centers"):
-        release_of(tmp_path / "r", released[1]).load(head="centers")
-
-
 def test_the_transform_refuses_what_it_would_show_wrongly(released):
-    """Grey of 16 bits became white without a word, and an array ended in an AttributeError."""
     transform = released[0].transform()
     grey = np.linspace(0, 255, 40 * 40).reshape(40, 40).astype(np.uint16)
-    with pytest.raises(DataError, match=r"grey values 0..65535, expected whole numbers 0..255"):
+    with pytest.raises(DataError, match=r"0\.\.65535"):
         transform(Image.fromarray(grey * 257))
     small = transform(Image.fromarray(grey))  # 16 bits that hold 8
     assert torch.equal(small, transform(Image.fromarray(grey.astype(np.uint8))))
-    with pytest.raises(DataError, match=r"found a ndarray, expected a PIL image: .*Image.fromarray"):
+    with pytest.raises(DataError, match="ndarray"):
         transform(grey)
 
 

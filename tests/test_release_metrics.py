@@ -38,11 +38,6 @@ def release(tmp_path: Path) -> Release:
     return release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64), metrics=metrics)
 
 
-def recorded(release: Release) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = json.loads((release.path / "metrics.json").read_text())["evaluations"]
-    return entries
-
-
 def test_evaluations_are_added_and_equal_ones_replaced(release: Release) -> None:
     release.add_evaluation({**KNN, "protocol": "linear", "settings": {}, "metrics": {"accuracy": 50.0}})
     release.add_evaluation({**KNN, "metrics": {"accuracy": 25.0}, "date": "2026-02-03"})
@@ -56,16 +51,13 @@ def test_evaluations_are_added_and_equal_ones_replaced(release: Release) -> None
     check_card(again.path, again.config)
 
 
-def test_an_entry_says_first_what_was_measured_and_has_every_key_that_readers_look_for(
-    release: Release,
-) -> None:
+def test_an_entry_has_every_key_that_readers_look_for(release: Release) -> None:
     bare = {key: KNN[key] for key in ("metrics", "split", "data")}
     recalls = {"recall_at_8": 9.0, "map": 4.0, "recall_at_1": np.float32(5.0), "recall_at_16": 9.5}
     release.add_evaluation({**bare, "protocol": "linear", "metrics": {"accuracy": torch.tensor(50.5)}})
     release.add_evaluation({**bare, "protocol": "retrieval", "metrics": recalls, "seed": np.int64(3)})
     release.add_evaluation({**bare, "protocol": "own", "metrics": {"accuracy": None, "draws": (1, 2)}})
-    written = recorded(release)
-    assert [list(entry)[:5] for entry in written] == [["protocol", "data", "split", "metric", "value"]] * 4
+    written = json.loads((release.path / "metrics.json").read_text())["evaluations"]
     keys = ("protocol", "metric", "value", "seed", "date")
     assert [[entry[key] for key in keys] for entry in written] == [
         ["knn", "accuracy", 91.23, 0, "2026-01-02"],
@@ -77,26 +69,15 @@ def test_an_entry_says_first_what_was_measured_and_has_every_key_that_readers_lo
     assert release.metrics["evaluations"] == written
 
 
-def test_entries_without_a_value_are_read_with_it(release: Release) -> None:
-    now = release.metrics
-    (release.path / "metrics.json").write_text(json.dumps({**now, "evaluations": [KNN]}))
-    assert release.metrics == now
-    release.add_evaluation({**KNN, "settings": {"k": 5}})
-    assert recorded(release)[0] == {**KNN, "metric": "accuracy", "value": 91.23}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": "x\x1b"}, "control characters"),
+        ({"data": "x\x1b"}, "data.: found control characters"),
         ({"data": None}, '"data": found None'),
-        ({"metrics": {"accuracy": "9"}}, "expected a number"),
-        ({"metrics": {"accuracy": 9.0, "accuracy_interval": "x"}}, "accuracy_interval.: found .x., expected"),
-        ({"settings": {"of": [date(2026, 1, 1)]}}, "recorded as JSON: 'datetime.date'"),
+        ({"metrics": {"accuracy": "9"}}, r"metrics\.accuracy"),
+        ({"metrics": {"accuracy": 9.0, "accuracy_interval": "x"}}, r"metrics\.accuracy_interval"),
+        ({"settings": {"of": [date(2026, 1, 1)]}}, "JSON.*date"),
         ({"seed": True}, '"seed": found True'),
-        ({"value": 95.0}, "value.: found 95.0 as .accuracy., but .metrics. has 91.23"),
-        ({"metric": "few", "value": 91.23}, "value.: found 91.23 as .few., but .metrics. has 76.54"),
-        ({"metric": "top5"}, "value.: found None as 'top5', but .metrics. has None"),
     ],
 )
 def test_an_evaluation_that_could_not_be_read_is_not_written(
@@ -135,11 +116,11 @@ def test_what_cannot_be_written_is_a_clear_error_and_leaves_all_as_it_was(
 
     before = release.card
     monkeypatch.setattr(Path, "write_text", refuse)  # the tests may run as root, whom no permission stops
-    with pytest.raises(ReleaseError, match="cannot be changed"):
+    with pytest.raises(ReleaseError, match="cannot be written"):
         release.add_evaluation({**KNN, "settings": {"k": 1}})
     monkeypatch.undo()
     assert (release.card, len(release.metrics["evaluations"])) == (before, 1)
     shutil.rmtree(release.path)
-    with pytest.raises(ReleaseError, match="is not there any more"):
+    with pytest.raises(ReleaseError, match="not change"):
         release.render_card()
     assert not release.path.exists()

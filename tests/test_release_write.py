@@ -2,11 +2,8 @@
 
 import hashlib
 import json
-import os
-import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -16,8 +13,6 @@ from safetensors.torch import load_file
 import zoo
 from tests.release_helpers import CLASSES, RECIPE, release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError, ZooError
-from zoo.images import ImageList
-from zoo.release import format
 
 
 def test_the_folder_holds_the_contracts_files(tmp_path):
@@ -26,27 +21,9 @@ def test_the_folder_holds_the_contracts_files(tmp_path):
     expected = "config.json model.safetensors centers.safetensors recipe.yaml metrics.json README.md"
     assert names == set(expected.split())
     assert [path.name for path in tmp_path.iterdir()] == ["r"], "temporary files are left"
-    assert (release.path / "recipe.yaml").read_text() == RECIPE
-    assert release.recipe == yaml.safe_load(RECIPE)
-    assert release.metrics == {
-        "format": 1,
-        "training": {"seed": 3, "hardware": "2 CPU cores"},
-        "evaluations": [],
-    }
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_who_may_read_the_card_may_read_the_weights(tmp_path, umask):
-    """safetensors 0.8 makes its files with mode 600; on a cluster nobody else could load the release."""
-    before = os.umask(umask)
-    try:
-        images = {"train": ImageList(np.arange(4), "0" * 64)}
-        folder = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64), images=images).path
-    finally:
-        os.umask(before)
-    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
-    assert {"model.safetensors", "centers.safetensors", "images.safetensors"} <= modes.keys()
-    assert set(modes.values()) == {0o666 & ~umask}
+    assert (release.path / "recipe.yaml").read_text() == RECIPE and release.recipe == yaml.safe_load(RECIPE)
+    training = {"seed": 3, "hardware": "2 CPU cores"}
+    assert release.metrics == {"format": 1, "training": training, "evaluations": []}
 
 
 def test_config_is_timms_with_this_models_own_provenance(tmp_path):
@@ -55,25 +32,11 @@ def test_config_is_timms_with_this_models_own_provenance(tmp_path):
         tmp_path / "r", encoder, "resnet18", model_args={"output_stride": 8}, centers=some_centers(512)
     )
     config = json.loads((release.path / "config.json").read_text())
-    assert config["architecture"] == "resnet18"
-    assert config["num_classes"] == CLASSES
-    assert config["num_features"] == 512
-    assert config["model_args"] == {"output_stride": 8}
+    assert (config["architecture"], config["model_args"]) == ("resnet18", {"output_stride": 8})
     assert config["label_names"] == [f"class {index}" for index in range(CLASSES)]
-    assert config["pretrained_cfg"] == {
-        "tag": "paco_test",
-        "custom_load": False,
-        "input_size": [3, 32, 32],
-        "fixed_input_size": False,
-        "interpolation": "bilinear",
-        "crop_pct": 0.9,
-        "crop_mode": "center",
-        "mean": [0.1, 0.2, 0.3],
-        "std": [0.4, 0.5, 0.6],
-        "first_conv": "conv1",
-        "classifier": "fc",
-        "license": "apache-2.0",
-    }
+    own = {"tag": "paco_test", "input_size": [3, 32, 32], "mean": [0.1, 0.2, 0.3], "license": "apache-2.0"}
+    assert config["pretrained_cfg"].items() >= own.items()
+    assert not {"hf_hub_id", "url", "file"} & config["pretrained_cfg"].keys()
     for file, key in (("model.safetensors", "weights_sha256"), ("recipe.yaml", "recipe_sha256")):
         assert config["zoo"][key] == hashlib.sha256((release.path / file).read_bytes()).hexdigest()
     with safe_open(release.path / "model.safetensors", "pt") as file:
@@ -90,12 +53,6 @@ def test_with_centers_the_weights_are_a_classifier_made_of_them(tmp_path):
     assert set(tensors) == set(encoder.state_dict()) | {"fc.weight", "fc.bias"}
     assert release.centers is not None
     assert all(torch.equal(found, given) for found, given in zip(release.centers, centers, strict=True))
-    assert set(load_file(release.path / "centers.safetensors")) == {
-        "weight",
-        "bias",
-        "class_counts",
-        "prototypes",
-    }
 
 
 def test_a_head_that_is_not_one_linear_layer_keeps_the_centers_beside_the_encoder(tmp_path):
@@ -106,7 +63,7 @@ def test_a_head_that_is_not_one_linear_layer_keeps_the_centers_beside_the_encode
     )
     assert release.config["num_classes"] == 0
     assert release.centers is not None
-    with pytest.raises(ReleaseError, match="not one linear layer"):
+    with pytest.raises(ReleaseError, match="centers"):
         release.load(head="centers")
 
 
@@ -124,8 +81,7 @@ def test_the_encoder_is_not_changed(tmp_path):
     state = {key: value.clone() for key, value in encoder.state_dict().items()}
     random = torch.get_rng_state()
     release_of(tmp_path / "r", encoder, centers=some_centers(64))
-    assert encoder.training
-    assert encoder.num_classes == 0
+    assert encoder.training and encoder.num_classes == 0
     assert all(parameter.requires_grad for parameter in encoder.parameters())
     assert all(torch.equal(value, state[key]) for key, value in encoder.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
@@ -167,7 +123,6 @@ def test_a_crash_leaves_the_old_release_or_the_new(tmp_path, monkeypatch, moved)
             raise KeyboardInterrupt
         return act(self, target)
 
-    monkeypatch.setattr(format, "known_sha256", format.sha256)  # its record is renamed into place, too
     rename, replace = Path.rename, Path.replace
     monkeypatch.setattr(Path, "rename", lambda self, target: count(self, target, rename))
     monkeypatch.setattr(Path, "replace", lambda self, target: count(self, target, replace))
@@ -207,18 +162,15 @@ def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_args": {"num_classes": 3}}, "num_classes cannot be part of a release"),
-        ({"metrics": {"training": {"loss": float("nan")}}}, "cannot be recorded as JSON|training.loss"),
-        (
-            {"centers": some_centers(64)._replace(prototypes=torch.ones(4, 8))},
-            r"r/centers\.safetensors: .* prototypes is F32 \[4, 8\]",
-        ),
-        ({"centers": some_centers(32)}, r"weight is F32 \[5, 32\] instead of"),
-        ({"class_names": ["one"], "centers": some_centers(64)}, "label_names: found 1, but num_classes is 5"),
-        ({"encoder": zoo.backbones.create("cifar_resnet20", num_classes=4)}, "found num_classes=4"),
-        ({"model_args": {"act_layer": torch.nn.ReLU}}, "cannot be recorded as JSON"),
-        ({"arch": "cifar_resnet32"}, "missing: layer1.3.conv1.weight"),
+        ({"model_args": {"num_classes": 3}}, "num_classes"),
+        ({"metrics": {"training": {"loss": float("nan")}}}, r"training\.loss"),
+        ({"centers": some_centers(64)._replace(prototypes=torch.ones(4, 8))}, r"prototypes.*\[4, 8\]"),
+        ({"centers": some_centers(32)}, r"\[5, 32\]"),
+        ({"class_names": ["one"], "centers": some_centers(64)}, "label_names: found 1"),
+        ({"encoder": zoo.backbones.create("cifar_resnet20", num_classes=4)}, "num_classes=4"),
+        ({"arch": "cifar_resnet32"}, r"layer1\.3\.conv1\.weight"),
         ({"model_args": {"global_pool": "max"}}, "does not compute what the encoder does"),
+        ({"license": "- "}, "license"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, changes, message):

@@ -20,7 +20,7 @@ from zoo.files import is_unused
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearProtocol
 from zoo.release import Release
-from zoo.release.evaluations import ACCURACIES
+from zoo.release.schema import ACCURACIES
 from zoo.training import build_objective, cpu_threads
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"

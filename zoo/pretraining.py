@@ -19,16 +19,15 @@ from zoo.evaluation.evaluate import own_data
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS, is_file, write_text
-from zoo.images import ImageList
 from zoo.launch import restarted
 from zoo.objectives import Objective
 from zoo.recipe import Recipe, templates
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.recipe.planning import plan_pretraining
-from zoo.release import Release, history, write_release
+from zoo.release import Release, provenance, write_release
 from zoo.release.format import holds_release
 from zoo.release.provenance import inherited_license
-from zoo.release.tensors import round_centers_to_half, round_to_half
+from zoo.release.tensors import ImageList, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.report.sample import Sample
 from zoo.report.subject import Subject
@@ -253,7 +252,7 @@ def finish(
     encoder, centers = objective.encoder, objective.centers()
     half = recipe.training.release_dtype == "float16"
     if half:  # every figure is then of what is released
-        round_to_half(encoder)
+        encoder.load_state_dict(round_to_half(encoder.state_dict()))
     # as it is in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
     encoder.to(memory_format=torch.contiguous_format)
     measured = Encoder.of_recipe(encoder, recipe)
@@ -263,7 +262,7 @@ def finish(
         assert centers is not None  # a method is one of the objective `classify`
         centers = close(recipe.method, centers, lambda: data.train)
     if half and centers is not None:
-        centers = round_centers_to_half(centers)
+        centers = centers._replace(**round_to_half(centers._asdict()))
     # its folder is named by the encoder's weights, so what is there can always be continued
     probe_run = ProbeRun(recipe.data, state, resume=True)
     entries = [
@@ -310,7 +309,7 @@ def finish(
         dataset=dataset,
         recipe_text=recipe.to_yaml(),
         metrics={"format": 1, "training": training, "evaluations": entries},
-        history=history.gather(rows, class_rows),
+        history=provenance.gather_history(rows, class_rows),
         images=images or _list_images(*sets),
         pictures=pictures,
         description=recipe.description,

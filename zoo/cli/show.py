@@ -16,7 +16,7 @@ from zoo.config import dump_yaml
 from zoo.errors import RecipeError, one_line
 from zoo.files import is_dir, is_file
 from zoo.launch import rank
-from zoo.release.evaluations import PREFERRED
+from zoo.release.schema import PREFERRED
 
 if TYPE_CHECKING:
     from zoo.recipe.keys import Key

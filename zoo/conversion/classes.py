@@ -13,7 +13,7 @@ from PIL import Image
 from zoo.data import ImageDataset, open_dataset, parse_data_spec
 from zoo.errors import DataError, ReleaseError, ZooError
 from zoo.files import is_dir, is_file, read_text
-from zoo.images import CLASS_NAMES, invalid_class_name
+from zoo.release.schema import CLASS_NAMES, invalid_class_name
 
 Order = Literal["natural", "plain"]
 _MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need

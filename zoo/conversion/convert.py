@@ -32,8 +32,8 @@ from zoo.conversion.tensors import FLOATS, Parts, build, fit_encoder, sort_out, 
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import RUNS, is_file
 from zoo.modules.centers import Centers
-from zoo.release import Preprocess, Release, format, provenance
-from zoo.release.build import check_arguments
+from zoo.release import Preprocess, Release, format
+from zoo.release.release import check_arguments
 from zoo.release.schema import MAX_NAME, Input
 from zoo.release.write import write_release
 
@@ -217,8 +217,6 @@ def _check_options(
         if found not in known:
             near = did_you_mean(found, known)
             raise ReleaseError(f"{option}: found {found}, expected one of {', '.join(known)}.{near}")
-    if license is not None:
-        provenance.check_license(license)
     check_arguments(model_args)  # `pretrained` would have timm fetch weights of its own
 
 

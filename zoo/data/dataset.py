@@ -20,7 +20,7 @@ from zoo.config import plain_kind
 from zoo.data.config import Memory
 from zoo.data.decode import progress, read_image, read_size
 from zoo.errors import DataError, did_you_mean, few
-from zoo.images import ImageList
+from zoo.release.tensors import ImageList
 
 Split = Literal["train", "test"]
 TEST_PARTS = ("val", "valid", "validation", "test")  # beside `train`; the first that is there

@@ -20,8 +20,8 @@ from rich.progress import Progress
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
-from zoo.images import EIGHT_BIT, to_rgb
 from zoo.launch import processes_per_node
+from zoo.release.tensors import to_rgb
 
 LOG = logging.getLogger("zoo.data")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
@@ -72,7 +72,7 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
             low, high = array.min(), array.max()
             if not (low >= 0 and high <= 1):
                 raise ValueError(f"found floats in {low:.3g}..{high:.3g}, expected 0..1, before Normalize")
-            array = np.rint(array * EIGHT_BIT).astype(np.uint8)
+            array = np.rint(array * 255).astype(np.uint8)
         array = array.transpose(1, 2, 0) if array.ndim == 3 else array
     if not isinstance(array, np.ndarray):
         raise ValueError(f"found {plain_kind(item)}, expected {_IMAGE}")

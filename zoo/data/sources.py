@@ -20,7 +20,8 @@ from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed,
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.errors import DataError, did_you_mean, few
 from zoo.files import exists, is_dir, names_in, read_text
-from zoo.images import CLASS_NAMES, ImageList, invalid_class_name
+from zoo.release.schema import CLASS_NAMES, invalid_class_name
+from zoo.release.tensors import ImageList
 
 CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # torchvision's archives
 _CIFAR_TABLES = {

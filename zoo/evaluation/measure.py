@@ -31,7 +31,7 @@ from zoo.functional.checks import check_features
 from zoo.modules import Centers
 from zoo.recipe import protocols as of
 from zoo.recipe.protocols import Protocol
-from zoo.release.evaluations import headline
+from zoo.release.schema import headline
 from zoo.seeding import derive_seed
 from zoo.training.progress import say
 from zoo.training.signals import interruptible

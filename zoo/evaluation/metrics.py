@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo.errors import DataError, ZooError
 from zoo.functional import frequency_groups
 from zoo.functional.checks import check_features, check_labels
-from zoo.release.evaluations import ACCURACIES, in_order, recall_k
+from zoo.release.schema import ACCURACIES, in_order, recall_k
 
 _BINS = 15  # of the calibration error, as in its paper
 _BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted

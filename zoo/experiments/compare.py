@@ -16,7 +16,7 @@ from zoo.pretraining import plan_finetuning
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
-from zoo.release.evaluations import ACCURACIES
+from zoo.release.schema import ACCURACIES
 
 METHODS: dict[str, Any] = {
     "cross_entropy": "cross_entropy",

@@ -21,8 +21,8 @@ from zoo.objectives import OBJECTIVES
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
-from zoo.release.evaluations import split_words
 from zoo.release.provenance import START, TEACHERS, began_with
+from zoo.release.schema import split_words
 
 RESULTS = "results.json"
 _DECIDE = {f"training.{key}" for key in ("precision", "release_dtype")}

@@ -21,7 +21,7 @@ from zoo.experiments.statistics import duration, mean_text
 from zoo.files import read_text, write_text, writing
 from zoo.release import Release
 from zoo.release.card import escaped, markdown_table
-from zoo.release.evaluations import PREFERRED
+from zoo.release.schema import PREFERRED
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """The marks in a README between which the table is written."""

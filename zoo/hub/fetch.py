@@ -14,7 +14,7 @@ from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import is_dir, is_file, names_in
 from zoo.hub.client import hub_errors
 from zoo.hub.names import ModelRef, resolve
-from zoo.release import Release, configs, format
+from zoo.release import Release, format
 from zoo.release.schema import LIBRARY
 
 LOG = logging.getLogger("zoo.hub")  # what is sent and fetched; the command line shows it off a terminal
@@ -123,8 +123,8 @@ def folder_of(
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)
     if not is_file(folder / format.CONFIG):
         raise ReleaseError(f"{ref}: no release, nor a model in timm's format: {format.CONFIG} is missing")
-    config = configs.read_config(folder)
-    needed = [] if configs.is_plain(config) else format.recorded_tensors(config["zoo"])
+    config = format.read_config(folder)
+    needed = [] if format.is_plain(config) else format.recorded_tensors(config["zoo"])
     needed += [format.WEIGHTS] if weights else []
     if lacking := [name for name in needed if not is_file(folder / name)]:
         LOG.info("fetching %s from %s", ", ".join(lacking), ref.target)

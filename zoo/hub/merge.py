@@ -18,7 +18,7 @@ from zoo.errors import ReleaseError
 from zoo.files import read_object, write_atomic, write_text
 from zoo.hub.fetch import TENSORS, folder_of, release_files
 from zoo.hub.names import ModelRef, cached_commit
-from zoo.release import card, configs, format, provenance
+from zoo.release import card, format, provenance
 
 _RECORD = ".hub.json"  # in a release's folder: the commit last pulled or pushed, by `org/name@branch`
 _READ = {*TENSORS, format.CONFIG, format.METRICS, format.CARD}  # otherwise than by hashing the file
@@ -118,7 +118,7 @@ def merge(folder: Path, repo_id: str, base: str | None, theirs: str, **options: 
 
 
 def _read(folder: Path, repo_id: str) -> _Side:
-    config, metrics = configs.read_config(folder), format.read_metrics(folder)
+    config, metrics = format.read_config(folder), format.read_metrics(folder)
     written = ModelCard(card.addressed(format.read_text(folder / format.CARD), repo_id))
     own = ModelCard(card.addressed(card.render(folder, config), repo_id))
     data, expected = (dict(each.data.to_dict()) for each in (written, own))  # type: ignore[no-untyped-call]

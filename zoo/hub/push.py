@@ -30,8 +30,8 @@ from zoo.hub.client import COMMIT, LOG_IN, hub_errors
 from zoo.hub.fetch import LOG, TENSORS, client, folder_of, is_release_file, release_files
 from zoo.hub.fetch import open as open_release
 from zoo.hub.merge import base_of, merge, note_base
-from zoo.hub.names import ModelRef, repository, resolve
-from zoo.release import Release, card, configs, format, provenance
+from zoo.hub.names import ModelRef, repository
+from zoo.release import Release, card, format, provenance
 from zoo.release.write import check_release
 
 VERSION = re.compile(r"v([1-9][0-9]*)")
@@ -158,24 +158,6 @@ def prepare(
     return release, branch, contents
 
 
-def with_start(release: Release, name: str, *, token: str | bool | None = None) -> Release:
-    """Write the published name of what training started or learned from into the recipe; open it anew.
-
-    A release with the weights of the start, or of a teacher, takes that one's place there.
-
-    Raises:
-        ReleaseError: when its weights are others, it is a folder, or `release` cannot be changed.
-    """
-    ref = resolve(name)
-    other = configs.read_config(folder_of(ref, token=token, weights=False))
-    if not release.writable:
-        raise ReleaseError(f"{release.path}: does not change. Copy it, then open the copy")
-    provenance.rename(release.path, configs.read_config(release.path), ref.spelling, other)
-    renamed = Release.at(release.path)
-    renamed.render_card()
-    return renamed
-
-
 def _hashes(info: ModelInfo) -> dict[str, str]:
     """Return of each file in a repository the SHA-256 if it is large, else git's hash."""
     return {
@@ -190,7 +172,7 @@ def _holds_release(
     held = sorted(name for name in hashes if name.endswith(_WEIGHTS))[:1]
     if format.CONFIG in hashes:
         folder = folder_of(ModelRef("hub", ref.target, commit), token=token, weights=False)
-        zoo = configs.read_config(folder)["zoo"]
+        zoo = format.read_config(folder)["zoo"]
         held = [zoo["name"]] if zoo["name"] != release.name else []
         held += [name for name in TENSORS if hashes.get(name) != zoo.get(format.HASHED[name])]
     if held:

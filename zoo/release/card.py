@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from zoo import backbones, catalog
-from zoo.config import is_number
 from zoo.errors import ReleaseError
-from zoo.files import is_dir, is_file, turn, write_text
-from zoo.release import configs, format, provenance
-from zoo.release.evaluations import in_order, metric_title, split_words, stated_settings
-from zoo.release.schema import LIBRARY
+from zoo.files import is_file, turn, write_text, writing
+from zoo.release import format, provenance, schema
+from zoo.release.schema import LIBRARY, in_order, metric_title, split_words
 
+Facts = Mapping[str, Any]
 # What stands between these lines is the user's, and survives when evaluations or pictures are added.
 _NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
 _NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
 NOTES = re.compile(f"({re.escape(_NOTES_BEGIN)}\n)(.*?)({re.escape(_NOTES_END)})", re.DOTALL)
 """The notes of a card's text, group 2, between their marks."""
 _ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # every card has it
+_STATED = ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model", "model-index")
 _HUB_DATASETS = {"cifar10": "uoft-cs/cifar10", "cifar100": "uoft-cs/cifar100"}
 
 
@@ -35,22 +34,19 @@ def escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
-def markdown_table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,)
-) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[int] = (0,)) -> str:
     """Return a Markdown table, without a line end; columns not in `left` are aligned to the right."""
     rule = ["---" if place in left else "---:" for place in range(len(head))]
     lines = [[*map(escaped, head)], rule, *([*map(escaped, row)] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def render(folder: Path, config: Mapping[str, Any]) -> str:
+def render(folder: Path, config: Facts) -> str:
     """Return the card of the release in `folder`, with the notes that a user wrote into the one there."""
     metrics, recipe, old = format.read_metrics(folder), format.read_recipe(folder), folder / format.CARD
     about, evaluations = config["zoo"], metrics["evaluations"]
     notes = NOTES.search(format.read_text(old)) if old.is_file() else None
-    options: Any = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
-    environment = jinja2.Environment(autoescape=False, **options)  # the Hub cleans what it shows
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["cell"] = escaped
     template = files("zoo.release").joinpath("card.md.j2").read_text(encoding="utf-8")
     body = environment.from_string(template).render(
@@ -76,29 +72,23 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
     A `ReleaseError` says that it does not change, or cannot be written.
     """
-    if reason := fixed(folder):
-        raise ReleaseError(f"{folder}: {reason}")
-    try:
-        with turn(folder / format.LOCK):
-            config, metrics = configs.read_config(folder), format.read_metrics(folder)
-            yield config, metrics
-            write_text(folder / format.CONFIG, format.to_json(config))
-            write_text(folder / format.METRICS, format.to_json(metrics))
-            write_text(folder / format.CARD, render(folder, config))
-    except OSError as error:
-        raise ReleaseError(f"{folder}: cannot be changed: {error}") from None
+    if fixed(folder):
+        raise ReleaseError(
+            f"{folder}: shipped, downloaded or no release of zoo, which do not change; open a copy"
+        )
+    with writing(str(folder), ReleaseError), turn(folder / format.LOCK):
+        config, metrics = format.read_config(folder), format.read_metrics(folder)
+        yield config, metrics
+        schema.check(schema.ReleaseConfig, config, str(folder / format.CONFIG))
+        write_text(folder / format.CONFIG, format.to_json(config))
+        write_text(folder / format.METRICS, format.to_json(metrics))
+        write_text(folder / format.CARD, render(folder, config))
 
 
-def fixed(folder: Path) -> str:
-    """Return why nothing in a release's folder may change; '' if it may."""
-    if not is_dir(folder):
-        return "is not there any more"
-    if not is_file(folder / format.METRICS):
-        return 'a plain timm model does not change; "zoo convert" makes a release of it'
-    # huggingface_hub's cache links to shared blobs
-    downloaded = (folder / format.METRICS).is_symlink()
-    kind = "shipped" if catalog.is_shipped(folder) else "downloaded" if downloaded else ""
-    return f"a {kind} release does not change; open a copy" if kind else ""
+def fixed(folder: Path) -> bool:
+    """Whether nothing in a release's folder may change: it is shipped, downloaded, or a plain timm model."""
+    file = folder / format.METRICS  # in huggingface_hub's cache a link to a shared blob
+    return not is_file(file) or file.is_symlink() or catalog.is_shipped(folder)
 
 
 def addressed(card: str, repo_id: str) -> str:
@@ -110,29 +100,23 @@ def addressed(card: str, repo_id: str) -> str:
     return address.sub(lambda old: f"{old[1]}{repo_id}", card)
 
 
-def check_card(folder: Path, config: Mapping[str, Any]) -> None:
-    """Make sure that the card's metadata, its model-index above all, say what the release's own files say.
-
-    A `ReleaseError` names the key, what the card says and what was measured.
-    """
+def check_card(folder: Path, config: Facts) -> None:
+    """Refuse, by a `ReleaseError`, a card whose metadata, its model-index above all, are not the record's."""
     file = folder / format.CARD
-    provenance.check_license(config["pretrained_cfg"]["license"], f"{folder / format.CONFIG}: license")
-    expected = _metadata(config, format.read_recipe(folder), format.read_metrics(folder)).to_dict()  # type: ignore[no-untyped-call]
+    recorded = _metadata(config, format.read_recipe(folder), format.read_metrics(folder)).to_dict()  # type: ignore[no-untyped-call]
     try:
         found = ModelCard(format.read_text(file)).data.to_dict()  # type: ignore[no-untyped-call]
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as error:
+    except Exception as error:  # of whatever a user wrote
         raise ReleaseError(f"{file}: metadata that the Hub does not take: {error!r:.200}") from None
-    checked = ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model")
-    differing = [key for key in (*checked, "model-index") if found.get(key) != expected.get(key)]
-    for key in differing or ["tags"] * (LIBRARY not in (found.get("tags") or [])):
-        said, hint = f"the release's own files say {expected.get(key)!r:.500}", "render_card() writes it anew"
-        hint = "zoo push --license sets another" if key.startswith("license") else hint
-        raise ReleaseError(f"{file}: {key}: found {found.get(key)!r:.500}, but {said}; {hint}")
+    for key in _STATED:
+        said, expected = found.get(key), recorded.get(key)
+        if said != expected:
+            raise ReleaseError(
+                f"{file}: {key}: found {said!r:.500}, but the release records {expected!r:.500}"
+            )
 
 
-def _metadata(
-    config: Mapping[str, Any], recipe: Mapping[str, Any], metrics: Mapping[str, Any]
-) -> ModelCardData:
+def _metadata(config: Facts, recipe: Facts, metrics: Facts) -> ModelCardData:
     """Return the card's metadata; its model-index holds the numbers of `metrics`, to two decimals."""
     zoo, objective = config["zoo"], config["zoo"]["objective"]
     task = "image-classification" if config["num_classes"] else "image-feature-extraction"
@@ -165,29 +149,26 @@ def _metadata(
     return data
 
 
-def hub_dataset(dataset: Mapping[str, Any]) -> str | None:
+def hub_dataset(dataset: Facts) -> str | None:
     """Return the Hub's name of the training data, if it is known there."""
     names = (str(dataset.get("source")), *str(dataset.get("name")).split()[:1])
-    known = (_HUB_DATASETS[name] for name in names if name in _HUB_DATASETS)
-    return dataset.get("hub_id") or next(known, None)
+    return dataset.get("hub_id") or next(filter(None, map(_HUB_DATASETS.get, names)), None)
 
 
 def _on_hub(name: str | None) -> str | None:
     """Return the repository of weights that a recipe names, where they are on the Hub."""
     kind, _, rest = (name or "").partition(":")
-    if kind == "timm":
-        return f"timm/{rest}"
-    return rest.partition("@")[0] if kind in ("hf-hub", "hf_hub") else None
+    return {"timm": f"timm/{rest}", "hf-hub": rest.partition("@")[0]}.get(kind)
 
 
-def _loss_and_method(recipe: Mapping[str, Any]) -> list[str]:
+def _loss_and_method(recipe: Facts) -> list[str]:
     """Return the names of a recipe's loss and long-tailed method, as far as it has them."""
     given = ((recipe.get("objective") or {}).get("loss"), recipe.get("method"))
     names = (each.get("name") if isinstance(each, Mapping) else each for each in given)
     return [name for name in names if isinstance(name, str)]
 
 
-def bibtex(name: str, recipe: Mapping[str, Any]) -> str:
+def bibtex(name: str, recipe: Facts) -> str:
     """Return the BibTeX entries of the objective `name` and of the parts that a plain recipe adds; or ''."""
     objective = recipe.get("objective") or {}
     parts = {key for key in ("feature_transform", "distill") if objective.get(key)}
@@ -197,14 +178,14 @@ def bibtex(name: str, recipe: Mapping[str, Any]) -> str:
     return "\n\n".join(entry for words, entry in entries if used & {*words.split()})
 
 
-def _results(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[EvalResult]:
+def _results(evaluations: Sequence[Facts]) -> Iterator[EvalResult]:
     for entry in evaluations:
-        settings = _settings({**stated_settings(entry), "seed": entry.get("seed")})
-        shown = {*in_order(entry["metrics"])}
+        settings = _settings({**(entry.get("settings") or {}), "seed": entry.get("seed")})
         for name, value in entry["metrics"].items():
-            if name in shown and is_number(value):
+            if in_order([name]) and value is not None:
                 yield EvalResult(
-                    task_type=f"image-{'classification' if 'accuracy' in shown else 'feature-extraction'}",
+                    task_type="image-"
+                    + ("classification" if "accuracy" in entry["metrics"] else "feature-extraction"),
                     dataset_type=hub_dataset(entry.get("test_set") or {}) or entry["data"],
                     dataset_name=entry["data"],
                     # Results that share task, data, config and split would be merged into one.
@@ -217,27 +198,26 @@ def _results(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[EvalResult]:
                 )
 
 
-def _table(evaluations: Sequence[Mapping[str, Any]]) -> str:
+def _table(evaluations: Sequence[Facts]) -> str:
     """Return a table in which every evaluation is a row with its protocol, data and split."""
     names = in_order(name for entry in evaluations for name in entry["metrics"])
     head = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
     rows = []
     for entry in evaluations:
-        values = [(entry["metrics"].get(name), entry["metrics"].get(f"{name}_interval")) for name in names]
-        shown = [
-            "" if value is None else f"{value:.2f}{'' if interval is None else f' ± {interval:.2f}'}"
-            for value, interval in values
-        ]
-        first = [entry["protocol"], entry["data"], split_words(entry)]
-        rows.append([*first, *shown, _settings(stated_settings(entry))])
+        row = [entry["protocol"], entry["data"], split_words(entry)]
+        for name in names:
+            value, interval = (entry["metrics"].get(key) for key in (name, f"{name}_interval"))
+            shown = "" if value is None else f"{value:.2f}"
+            row.append(shown if interval is None else f"{shown} ± {interval:.2f}")
+        rows.append([*row, _settings(entry.get("settings") or {})])
     return markdown_table(head, rows, left=(0, 1, 2, len(head) - 1))
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def _settings(settings: Facts) -> str:
     """Return `name: value; ...` of the values that are not None."""
-    words = []
-    for key, value in settings.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else value
-        text = f"{text:.6g}" if isinstance(text, float) else text
-        words += [] if value is None else [f"{key.replace('_', ' ')}: {text}"]
-    return "; ".join(words)
+
+    def text(value: object) -> str:
+        return f"{value:.6g}" if isinstance(value, float) else str(value).strip("[]")
+
+    known = {key.replace("_", " "): value for key, value in settings.items() if value is not None}
+    return "; ".join(f"{key}: {text(value)}" for key, value in known.items())

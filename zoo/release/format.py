@@ -1,4 +1,4 @@
-"""The files of a release folder: names, hashes, reading, and replacing all of them at once.
+"""The files of a release folder, or of timm's: names, hashes, reading, and replacing all of them at once.
 
 New files are gathered in a folder of their own. Renaming that folder to `.writing` is the moment from which
 they count: whoever opens the release after a crash moves the rest of them to their place.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from zoo import files
 from zoo.config import load_yaml, plain_kind
 from zoo.errors import ReleaseError
-from zoo.files import is_dir, is_file, staging, sync, write_text
+from zoo.files import is_dir, is_file, staging, sync, writing
 from zoo.release import schema
-from zoo.release.evaluations import checked_evaluation
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -37,12 +37,8 @@ PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
 LOCK = ".lock"  # of the process that changes the record; no part of the release
 LICENSE = "apache-2.0"
-HASHED = {
-    WEIGHTS: "weights_sha256",
-    CENTERS: "centers_sha256",
-    RECIPE: "recipe_sha256",
-    IMAGES: "images_sha256",
-}
+HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_sha256"}
+HASHED[IMAGES] = "images_sha256"
 _WRITING, _STALE = ".writing", ".stale"  # the new files; among them the names of old ones to remove
 _MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
@@ -71,11 +67,7 @@ def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
 def read_text(file: Path) -> str:
     """Read a file of the release; a `ReleaseError` says that it is missing, no text, or far too large."""
     if not is_file(file):
-        folder, recipe = file.parent, file.parent / RECIPE
-        own = is_file(recipe) and not is_file(folder / WEIGHTS)  # a run's own folder
-        unfinished = file.name == CONFIG and (own or is_file(folder / "run" / RECIPE))
-        hint = ': an unfinished training; --resume continues it, "zoo snapshot" releases it' * unfinished
-        raise ReleaseError(f"{folder}: no release, {file.name} is missing{hint}")
+        raise ReleaseError(f"{file.parent}: no release, {file.name} is missing")
     try:
         return files.read_text(file, _MAX_TEXT_BYTES)
     except (OSError, UnicodeDecodeError) as error:
@@ -98,6 +90,87 @@ def to_json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that a safetensors file declares; a `ReleaseError` refuses one that is not whole."""
+    if not is_file(file):
+        raise ReleaseError(f"{file.parent}: {file.name} is missing")
+    try:
+        with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
+            return {name: (*tensors.get_slice(name).get_shape(),) for name in tensors.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ReleaseError(f"{file}: expected a whole safetensors file: {error}") from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the `config.json` of a release or a plain timm model; a `ReleaseError` names the wrong key."""
+    with writing(f"{folder}: what an interrupted writer left", ReleaseError):
+        complete(folder)
+    config = read_json(folder / CONFIG)
+    if "zoo" not in config:
+        config = _describe(folder, config)
+    schema.check(schema.ReleaseConfig, config, str(folder / CONFIG))
+    return config
+
+
+def is_plain(config: Mapping[str, Any]) -> bool:
+    """Whether `config` is of a plain timm model: nothing is recorded of its training."""
+    return config["zoo"]["recipe_sha256"] is None
+
+
+def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `config.json` of a release for one that timm wrote, see https://hf.co/docs/timm/hf_hub."""
+    from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_data_config
+
+    where, weights = folder / CONFIG, folder / WEIGHTS
+    architecture, cfg, args = raw.get("architecture"), raw.get("pretrained_cfg"), raw.get("model_args") or {}
+    if not (isinstance(architecture, str) and isinstance(cfg, dict) and isinstance(args, dict)):
+        expected = 'expected a release, or a model in timm\'s format: "architecture" and "pretrained_cfg"'
+        raise ReleaseError(f"{where}: found {', '.join(raw)[:80] or 'nothing'}, {expected}")
+    classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
+    if type(classes) is not int or not 0 <= classes <= 1 << 20:
+        raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
+    fetched = is_file(weights)  # else only what describes them was asked for
+    shapes, recorded = (read_shapes(weights), sha256(weights)) if fetched else ({}, None)
+    shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
+    linear = bool(classes) and len(shape) == 2 and shape[0] == classes
+    width = shape[1] if linear else raw.get("num_features")
+    tag = str(cfg.get("tag") or folder.resolve().name)
+    names = raw.get("label_names") or cfg.get("label_names")
+    if not isinstance(names, list):  # ImageNet's in words where timm knows them, else numbers
+        subset = infer_imagenet_subset({"num_classes": classes})
+        info = ImageNetInfo(subset) if subset else None
+        names = [info.index_to_description(index) if info else index for index in range(classes)]
+    pixels = resolve_data_config({}, pretrained_cfg=cfg)  # with timm's defaults
+    return {
+        "architecture": architecture,
+        "num_classes": classes,
+        "num_features": raw.get("num_features") or width,
+        "model_args": {key: args[key] for key in args if key not in ("num_classes", "in_chans")},
+        "pretrained_cfg": {
+            "tag": tag,
+            "custom_load": False,
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in pixels.items()},
+            "fixed_input_size": cfg.get("fixed_input_size", False),
+            "first_conv": cfg.get("first_conv"),
+            "classifier": cfg.get("classifier"),
+            "license": cfg.get("license") or "unknown",
+        },
+        **({"label_names": [*map(str, names)]} if classes else {}),
+        "zoo": {
+            "format": 1,
+            "name": re.sub(r"[^A-Za-z0-9_.-]", "_", f"{architecture}.{tag}")[: schema.MAX_NAME],
+            "objective": "unknown",
+            "dataset": {"name": "not recorded"},
+            "description": f"A {architecture} in timm's format; how it was trained is not recorded.",
+            "feature_dim": width,
+            "has_centers": linear,
+            "recipe_sha256": None,
+            "weights_sha256": recorded,
+            "centers_sha256": recorded if linear else None,
+        },
+    }
+
+
 def read_metrics(folder: Path) -> dict[str, Any]:
     """Return the checked content of `metrics.json`: `training`, `evaluations`, perhaps `example`."""
     return checked_metrics(read_json(folder / METRICS), folder / METRICS)
@@ -105,11 +178,10 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 
 def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return the content of `metrics.json`; a `ReleaseError` names what is missing or of another kind."""
-    found = {"training": {}, "evaluations": [], **metrics}
-    schema.check(schema.Metrics, found, str(file))
-    entries = enumerate(found["evaluations"])
-    checked = [checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
-    return {**metrics, "training": found["training"], "evaluations": checked}
+    schema.check(schema.Metrics, metrics, str(file))
+    entries = enumerate(metrics["evaluations"])
+    checked = [schema.checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
+    return {**metrics, "evaluations": checked}
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:
@@ -137,39 +209,18 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def known_sha256(file: Path) -> str:
-    """Return the SHA-256 of `file`, hashed once: loading does not read gigabytes each time.
-
-    `$XDG_CACHE_HOME/zoo/sha256/` remembers it while path, inode, size, modification and change time stay.
-    """
-    status = file.stat()
-    key = [str(file.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111
-    entry = cache / "zoo" / "sha256" / hashlib.sha256(json.dumps(key).encode()).hexdigest()
-    with suppress(OSError, UnicodeDecodeError):
-        return files.read_text(entry, 64)
-    found = sha256(file)
-    with suppress(OSError):
-        write_text(entry, found)
-    return found
-
-
-def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None:
-    """Compare the SHA-256 of `file`, the remembered one unless `every_byte`; a `ReleaseError` names both."""
-    try:
-        found = sha256(file) if every_byte else known_sha256(file)
-    except OSError as error:
-        raise ReleaseError(f"{file}: cannot be read: {error}") from None
-    if found != expected:
+def check_sha256(file: Path, expected: str) -> None:
+    """Compare the SHA-256 of `file` with the recorded one; a `ReleaseError` names both."""
+    if (found := sha256(file)) != expected:
         raise ReleaseError(f"{file}: sha256 {found}, but {CONFIG} records {expected}")
 
 
 @contextmanager
-def replacing(folder: Path, *, stale: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Yield an empty folder; its files appear in `folder` when the block ends without an error.
+def replacing(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; its files replace the release in `folder` when the block ends without an error.
 
-    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. Other
-    files in `folder` stay, except those of the patterns `stale` that are not among the new ones.
+    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. What is
+    no release's stays, pictures too where there was none.
     """
     exists = folder.exists()
     if exists:
@@ -177,8 +228,9 @@ def replacing(folder: Path, *, stale: tuple[str, ...] = ()) -> Iterator[Path]:
     with staging(folder, inside=exists) as gathered:
         yield gathered
         if exists:
-            new = {file.name for file in gathered.iterdir()}
-            old = {file.name for pattern in stale for file in folder.glob(pattern)} - new
+            optional = (CENTERS, IMAGES, HISTORY, PICTURES) if holds_release(folder) else ()
+            old = {file.name for pattern in optional for file in folder.glob(pattern)}
+            old -= {file.name for file in gathered.iterdir()}
             (gathered / _STALE).write_text("\n".join(sorted(old)), encoding="utf-8")
         for file in [*gathered.iterdir(), gathered]:
             sync(file)

@@ -1,52 +1,37 @@
-"""What a release's weights come from: the releases its training began with, their names and the licence."""
+"""Where a release's weights come from: the releases its training began with, the licence, how it went."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from zoo.config import dump_yaml
-from zoo.errors import ReleaseError, is_printable
-from zoo.files import is_dir, writing
-from zoo.release import format
+import numpy as np
+
+from zoo.errors import ReleaseError
+from zoo.files import is_dir
+from zoo.release import format, schema
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
+_MOST_ROWS, _MOST_CLASS_ROWS = 400, 8  # of a history: more than a figure shows, in 100 kB
 
 LICENSES = frozenset(files("zoo.release").joinpath("licenses.txt").read_text(encoding="utf-8").split())
-"""Those that the Hub lists; any other one is `other` there, with its own name.
-
-https://huggingface.co/docs/hub/repositories-licenses as of June 2026, with openmdw-1.1 as its newest.
-"""
-
-
-def check_license(license: object, where: str = "licence") -> None:
-    """Make sure that a card can name a licence; else a `ReleaseError` begins with `where`."""
-    text = license if isinstance(license, str) else ""
-    if not _slug(text) or not is_printable(text) or len(text) > 200:  # a name, not the text
-        expected = "an identifier of the Hub's such as cc-by-4.0, or the licence's name in one line"
-        raise ReleaseError(f"{where}: found {license!r:.200}, expected {expected}")
+"""Those of https://huggingface.co/docs/hub/repositories-licenses, June 2026; any other is `other` there."""
 
 
 def license_on_hub(license: str) -> tuple[str, str | None]:
     """Return what a card's metadata say of a licence: `license`, and `license_name` where none is listed."""
-    return (license.lower(), None) if license.lower() in LICENSES else ("other", _slug(license))
-
-
-def _slug(text: str) -> str:
-    """Return a text as the Hub takes names: lower-case letters, digits, "." and "-"."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower().replace("+", "-plus ")).strip("-.")
+    name = license.lower()
+    return (name, None) if name in LICENSES else ("other", re.sub(r"[^a-z0-9.]+", "-", name).strip("-."))
 
 
 def inherited_license(licenses: Iterable[str]) -> str:
-    """Return the licence of weights that were trained or distilled from weights with these licences.
-
-    They keep a foreign one; of several that differ it is "other", and the card names them all.
-    """
+    """Return the licence of weights made from weights with these: a foreign one, "other" for several."""
     others = {*licenses} - {format.LICENSE}
     return "other" if len(others) > 1 else next(iter(others), format.LICENSE)
 
@@ -71,26 +56,14 @@ def began_with(recipe: Mapping[str, Any]) -> str:
     return " and ".join(filter(None, words))
 
 
-class Origin(NamedTuple):
-    """A release that a training began with: the recipe's key and name of it, and its recorded hash."""
-
-    key: str
-    name: str
-    sha256: str | None
-
-
-def origins(recipe: Mapping[str, Any], training: Mapping[str, Any], where: object) -> list[Origin]:
-    """Return the release that a training started from, if any, and its teachers, as it recorded them.
-
-    A `ReleaseError`, which names the release `where`, refuses a record of other teachers than the recipe's.
-    """
+def origins(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
+    """Return the key, name and recorded hash of the release that a training started from, and of teachers."""
     start, teachers = start_of(recipe), teachers_of(recipe)
-    recorded = training.get("teacher_sha256") or [None] * len(teachers)
-    if not isinstance(recorded, list) or len(recorded) != len(teachers):
-        expected = f"expected one of each of the {len(teachers)} teachers in {format.RECIPE}"
-        raise ReleaseError(f"{where}: training.teacher_sha256: found {recorded!r}, {expected}")
-    rows = [] if start is None else [Origin(START, start, training.get("init_weights_sha256"))]
-    return rows + [Origin(f"{TEACHERS}.{i}", name, recorded[i]) for i, name in enumerate(teachers)]
+    rows = [] if start is None else [(START, start, training.get("init_weights_sha256"))]
+    hashes = training.get("teacher_sha256") or [None] * len(teachers)
+    if not isinstance(hashes, list) or len(hashes) != len(teachers):
+        raise ReleaseError(f"training.teacher_sha256: found {hashes}, expected one of each of {teachers}")
+    return rows + [(f"{TEACHERS}.{i}", name, hashes[i]) for i, name in enumerate(teachers)]
 
 
 def sha256_of(key: str, config: Mapping[str, Any]) -> str:
@@ -107,38 +80,51 @@ def teacher_sha256(config: Mapping[str, Any]) -> str:
 
 def check_public(folder: Path) -> None:
     """Refuse, by a `ReleaseError`, to publish a path of this machine as what the training began with."""
-    for key, name, _ in origins(format.read_recipe(folder), {}, folder):
-        if _is_folder(name):
-            raise ReleaseError(
-                f'{folder / format.RECIPE}: {key} is the folder "{name}", which others cannot read. Push '
-                "that release first, then this one with --start ORG/NAME, which then stands in the recipe"
-            )
+    for key, name, _ in origins(format.read_recipe(folder), {}):
+        if name.startswith(("/", "~", "./", "../")) or is_dir(name):
+            expected = "expected a published one: push it first, and train from ORG/NAME"
+            raise ReleaseError(f'{folder / format.RECIPE}: {key}: found the folder "{name}", {expected}')
 
 
-def rename(folder: Path, config: Mapping[str, Any], new: str, other: Mapping[str, Any]) -> None:
-    """Write another name of the start, or of a teacher, into the recipe, which is the same in all else.
+def gather_history(
+    rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Make `history.json` of the rows of metrics.jsonl and of classes.jsonl; None if there are none.
 
-    `config` is that of the release in `folder`; that of the release called `new`, `other`, has the hashes
-    that say what is renamed. A `ReleaseError` refuses a folder, and what the training did not begin with.
+    `{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`. Above
+    400 rows each is the mean of a block of neighbours, at the step of its last; `rows` says of how many. Null
+    is a value that was not recorded. Of the classes' rows 8 are kept, evenly spaced, the last among them.
     """
-    recipe = format.read_recipe(folder)
-    own = origins(recipe, format.read_metrics(folder)["training"], folder)
-    old = {each.name for each in own if each.sha256 == sha256_of(each.key, other)}
-    if _is_folder(new) or not old:
-        began = began_with(recipe) or "started from random weights"
-        expected = (
-            f"found the folder {new}, expected ORG/NAME" if _is_folder(new) else f'nothing of it is "{new}"'
-        )
-        raise ReleaseError(f"{folder / format.RECIPE}: the training {began}; {expected}")
-    if start_of(recipe) in old:
-        recipe["init"]["release"] = new
-    if teachers := teachers_of(recipe):
-        recipe["objective"]["distill"]["teachers"] = [new if name in old else name for name in teachers]
-    with writing(str(folder), ReleaseError), format.replacing(folder) as staging:
-        (staging / format.RECIPE).write_text(dump_yaml(recipe), encoding="utf-8")
-        changed = {**config["zoo"], "recipe_sha256": format.sha256(staging / format.RECIPE)}
-        (staging / format.CONFIG).write_text(format.to_json({**config, "zoo": changed}), encoding="utf-8")
+    import pandas as pd
+
+    if not rows:
+        return None
+    table = pd.DataFrame(rows).groupby("step", as_index=False).last().select_dtypes("number")
+    table = table.replace([math.inf, -math.inf], math.nan)
+    groups = table.groupby(np.arange(len(table)) * min(len(table), _MOST_ROWS) // len(table))
+    means = groups.mean().map(lambda value: float(f"{value:.6g}")).dropna(axis="columns", how="all")
+    means[["step", "epoch"]] = groups[["step", "epoch"]].last()
+    means = means.astype(object).where(means.notna(), None)
+    kept = np.unique(np.linspace(0, len(class_rows) - 1, _MOST_CLASS_ROWS).round().astype(int))
+    return {
+        "format": 1,
+        "rows": groups.size().tolist(),
+        "columns": means.to_dict("list"),
+        "classes": [class_rows[index] for index in kept] if class_rows else [],
+    }
 
 
-def _is_folder(name: str) -> bool:
-    return name.startswith(("/", "~", "./", "../")) or is_dir(name)
+def history_rows(history: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a history as metrics.jsonl has them; what was not recorded is left out."""
+    columns = history["columns"]
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def read_history(folder: Path) -> dict[str, Any] | None:
+    """Read `history.json` in `folder`, None if there is none; a `ReleaseError` names the wrong key."""
+    if not (file := folder / format.HISTORY).exists():
+        return None
+    history = format.read_json(file)
+    schema.check(schema.History, history, str(file))
+    return history

@@ -1,9 +1,11 @@
-"""`Release`: a release folder as an object."""
+"""`Release`: a release folder as an object, and the model made of it."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,17 +14,23 @@ from typing import Any, Literal
 import timm
 import torch
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 from torchvision import transforms
 
-from zoo.errors import ReleaseError, first_line
+from zoo import backbones
+from zoo.errors import ReleaseError, ZooError
 from zoo.files import is_file, write_atomic
-from zoo.images import ImageList, rgb
 from zoo.modules.centers import Centers
-from zoo.release import card, configs, format, provenance, tensors
-from zoo.release import history as histories
-from zoo.release.build import build
-from zoo.release.evaluations import checked_evaluation, identity
+from zoo.release import card, format, provenance, tensors
+from zoo.release.schema import checked_evaluation, identity
+from zoo.release.tensors import ImageList, rgb
+
+Facts = Mapping[str, Any]
+_LOADING = {"features_only", "out_indices", "feature_cls"}  # of timm's factory, what a load may choose
+_FACTORIES = (timm.create_model, timm.models.build_model_with_cfg)
+NO_ARGUMENTS = {name for factory in _FACTORIES for name in inspect.signature(factory).parameters} - {"kwargs"}
+NO_ARGUMENTS |= {"arch", "num_classes", "pruned", "device", "dtype", *_LOADING}
+"""What timm's factory and builder take for themselves: sources of weights and code, not the architecture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +38,14 @@ class Release:
     """A release folder and its checked `config.json`; all else is read and checked when it is asked for."""
 
     path: Path
-    config: Mapping[str, Any] = field(repr=False)
+    config: Facts = field(repr=False)
 
     @classmethod
     def at(cls, folder: Path) -> Release:
         """Open the release in `folder`."""
-        release = cls(folder, configs.read_config(folder))
-        if release.is_plain:
-            tensors.read_header(folder / format.WEIGHTS)
-            return release
-        needed = [format.RECIPE, format.METRICS, *format.recorded_tensors(release.config["zoo"])]
-        if absent := [name for name in needed if not is_file(folder / name)]:
-            raise ReleaseError(f"{folder}: incomplete release, {', '.join(absent)} is missing")
+        release = cls(folder, format.read_config(folder))
+        if not release.is_plain and not is_file(folder / format.RECIPE):
+            raise ReleaseError(f"{folder}: incomplete release, {format.RECIPE} is missing")
         return release
 
     @property
@@ -52,12 +56,20 @@ class Release:
     @property
     def is_plain(self) -> bool:
         """Whether this is a plain timm model, of whose training nothing is recorded."""
-        return configs.is_plain(self.config)
+        return format.is_plain(self.config)
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The exact recipe of the training, overrides applied."""
-        return configs.plain_recipe(self.config) if self.is_plain else format.read_recipe(self.path)
+        """The exact recipe of the training, overrides applied; of a plain timm model what is known."""
+        if not self.is_plain:
+            return format.read_recipe(self.path)
+        zoo, arch = self.config["zoo"], self.config["architecture"]
+        return {
+            **{key: zoo[key] for key in ("name", "description")},
+            "converted": {"family": "timm"},
+            "backbone": {"arch": arch, "args": dict(self.config["model_args"])},
+            "objective": {"name": zoo["objective"]},
+        }
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -66,9 +78,9 @@ class Release:
         return plain if self.is_plain else format.read_metrics(self.path)
 
     @property
-    def history(self) -> histories.History | None:
-        """How the training went: the recorded rows, thinned, see `zoo.release.history`; None without any."""
-        return None if self.is_plain else histories.read(self.path)
+    def history(self) -> dict[str, Any] | None:
+        """How the training went: the recorded rows, see `gather_history`; None without any."""
+        return None if self.is_plain else provenance.read_history(self.path)
 
     @property
     def images(self) -> dict[str, ImageList]:
@@ -98,12 +110,11 @@ class Release:
         return format.Preprocess(cfg["input_size"][-1], cfg["crop_pct"], cfg["interpolation"], mean, std)
 
     def transform(self, training: bool = False) -> Callable[[Any], Any]:
-        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`.
+        """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`; see `rgb`.
 
-        With `training`, timm's own random crops, flips and colours for this input. EXIF rotation is not
-        applied. The transform raises a `DataError` for what is no PIL image, or grey beyond 8 bits.
+        With `training`, timm's own random crops, flips and colours for this input.
         """
-        data_config = timm.data.resolve_data_config({}, pretrained_cfg=configs.pretrained_cfg_of(self.config))
+        data_config = timm.data.resolve_data_config({}, pretrained_cfg=self.config["pretrained_cfg"])
         transform = timm.data.create_transform(**data_config, is_training=training)
         return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
 
@@ -119,11 +130,27 @@ class Release:
         """Return the model; the arguments are those of `zoo.load`."""
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
-        model = build(self.path, self.config, num_classes, head, model_kwargs)
+        config, weights = self.config, self.path / format.WEIGHTS
+        if refused := sorted(NO_ARGUMENTS - _LOADING & model_kwargs.keys()):
+            raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")
+        if head not in (None, "centers"):
+            raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
+        if bool(head) + bool(num_classes) + bool(model_kwargs.get("features_only")) > 1:
+            raise ReleaseError('give one of num_classes=N, head="centers" and features_only=True')
+        if head and not (config["zoo"]["has_centers"] and config["num_classes"]):
+            raise ReleaseError(f"{self.name} has no centers in one linear layer; use num_classes=N")
+        state = tensors.read_tensors(weights, config["zoo"]["weights_sha256"])
         try:
+            with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
+                model = _load(config, config["num_classes"] if head else 0, state, weights, model_kwargs)
+            if num_classes:
+                model.reset_classifier(num_classes)  # type: ignore[operator]
             return model.to(device=device, dtype=dtype)
-        except (RuntimeError, AssertionError, TypeError) as error:
-            raise ReleaseError(f'device="{device}", dtype={dtype}: {first_line(error)}') from None
+        except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+            told = f"as {config['architecture']} (device={device}, dtype={dtype})"
+            raise ReleaseError(
+                f"{weights}: cannot be loaded {told}: {' '.join(str(error).split())}"
+            ) from error
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.
@@ -146,26 +173,24 @@ class Release:
     def require_centers(self) -> Centers:
         """Return the learned class centers; a `ReleaseError` says what else there is."""
         if self.centers is None:
-            hint = 'classify with "zoo evaluate knn", or learn some with "zoo finetune --init NAME"'
-            raise ReleaseError(f"{self.name} has no centers: its objective learned none; {hint}")
+            raise ReleaseError(f"{self.name} has no centers: its objective learned none")
         return self.centers
 
     def verify(self) -> None:
         """Compare every byte of weights, centers, recipe and list of images with the recorded hashes."""
         for name, key in () if self.is_plain else format.HASHED.items():
             if expected := self.config["zoo"].get(key):  # a release may lack centers, and a list of images
-                format.check_sha256(self.path / name, expected, every_byte=True)
+                format.check_sha256(self.path / name, expected)
 
     @property
     def writable(self) -> bool:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
         return os.access(self.path, os.W_OK) and not card.fixed(self.path)
 
-    def add_evaluation(self, entry: Mapping[str, Any]) -> None:
-        """Add an evaluation to `metrics.json` and the card, in place of an equal one made before.
+    def add_evaluation(self, entry: Facts) -> None:
+        """Add an evaluation to `metrics.json` and the card, in place of one with the same `identity`.
 
-        `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and what
-        else describes it, see `checked_evaluation`; equal are protocol, data, split, settings and seed.
+        `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and more.
         """
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with card.changing(self.path) as (_, metrics):
@@ -173,7 +198,7 @@ class Release:
             metrics["evaluations"] = [*others, checked]
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
-        """Show on the card a small copy of a PIL image, with a sentence about whose it is and its licence.
+        """Show a small copy of a PIL image on the card, with a sentence on whose it is and its licence.
 
         Returns the five most probable classes of that copy, `example.png`, with their probabilities.
         """
@@ -188,7 +213,6 @@ class Release:
 
     def with_license(self, license: str) -> Release:
         """Set the licence of the weights, an identifier of the Hub's or a name; return the release anew."""
-        provenance.check_license(license)
         with card.changing(self.path) as (config, _):
             config["pretrained_cfg"]["license"] = license
         return Release.at(self.path)
@@ -198,3 +222,56 @@ class Release:
         with card.changing(self.path):
             pass
         return self.card
+
+
+def _load(
+    config: Facts, classes: int, state: Mapping[str, Tensor], weights: Path, kwargs: Facts
+) -> nn.Module:
+    """Return the architecture with a file's tensors, those of its classifier only if it has `classes`."""
+    try:
+        model = _assign(config, classes, state)
+        if not kwargs:
+            return model
+    except RuntimeError:  # of the strict load
+        if not format.is_plain(config):
+            raise
+        # A file of an older timm, which timm adapts. With another number of classes timm leaves out silently
+        # what does not fit; with the file's own it raises.
+        _create(config, config["num_classes"], kwargs, weights)
+    return _create(config, classes, kwargs, weights)  # arguments may change the tensors: timm adapts them
+
+
+def _assign(config: Facts, classes: int, state: Mapping[str, Tensor]) -> nn.Module:
+    """Build the model without storage, and make the file's tensors its parameters.
+
+    timm spends most of a load initialising weights that it overwrites then; the result is the same.
+    """
+    ends = config["pretrained_cfg"]["classifier"] or []
+    layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
+    found = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
+    found = {name: each.float() if each.is_floating_point() else each for name, each in found.items()}
+    with suppress(ZooError), torch.device("meta"):
+        model = _create(config, classes, {})
+        model.load_state_dict(found, assign=True)
+        if not any(buffer.is_meta for buffer in model.buffers()):
+            return model
+    # buffers that are in no file need values, and so do some architectures of older timm as they are built
+    model = _create(config, classes, {})
+    model.load_state_dict(found, assign=True)
+    return model
+
+
+def _create(config: Facts, num_classes: int, kwargs: Facts, weights: Path | None = None) -> nn.Module:
+    check_arguments(config["model_args"])
+    arguments, cfg = {**config["model_args"], **kwargs}, dict(config["pretrained_cfg"])
+    cfg |= {key: config[key] for key in ("num_classes", "label_names") if key in config}
+    if weights is not None:
+        # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
+        arguments["pretrained"], cfg["file"] = True, str(weights)
+    return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
+
+
+def check_arguments(model_args: Facts) -> None:
+    """Refuse, by a `ReleaseError`, arguments of an architecture that name other weights, or code."""
+    if refused := sorted(NO_ARGUMENTS & model_args.keys()):
+        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")

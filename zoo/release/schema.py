@@ -1,28 +1,35 @@
-"""What a release's JSON files may hold, as pydantic models. Imports no torch.
+"""What a release's JSON files may hold, as pydantic models, and how its figures are shown. Imports no torch.
 
 Unknown keys are refused at every level of `config.json`, so nothing in it can name code or another file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from zoo.config import Config, parse
+from zoo.config import Config, is_number, parse
 from zoo.errors import ReleaseError, is_printable
 
-FORMAT = 1
-LIBRARY = "contrastive-zoo"
-"""What the Hub is told, and the tag that releases carry."""
-NEWER = f"; a newer zoo may have written it: pip install --upgrade {LIBRARY}"
+LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
 MAX_PIXELS = 4096  # of an input's side
+_MULTILINE = (("description",), ("credit",))  # keys whose values may have several lines
 _MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
-_MULTILINE = ("description", "credit")  # keys whose values may have several lines
+LONGEST_NAME = 10_000
+CLASS_NAMES = f"words in UTF-8 without control characters, at most {LONGEST_NAME:,} characters long"
 
-_Text = Annotated[str, Field(max_length=10_000)]
+ACCURACIES = {name: name for name in ("accuracy", "balanced_accuracy", "many", "medium", "few")}
+ACCURACIES["balanced_accuracy"] = "balanced"
+"""Top-1 accuracies in percent, in the order of every table, with their heading."""
+PREFERRED = ("classifier", "linear_full", "linear", "knn")
+"""By which protocol a release is ranked: by the first of these that it was measured by."""
+
+_Text = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Texts = Annotated[list[_Text], Field(fail_fast=True)]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=MAX_NAME)]
@@ -56,7 +63,7 @@ class _PretrainedCfg(Config):
     std: _Std
     first_conv: _Text | _Texts | None
     classifier: _Text | _Texts | None
-    license: _Text
+    license: Annotated[str, Field(pattern="[A-Za-z0-9]", max_length=200)]  # a name, not the text
 
 
 class _Open(Config):
@@ -99,27 +106,21 @@ class ReleaseConfig(Config):
 
     @model_validator(mode="after")
     def _agree(self) -> ReleaseConfig:
-        zoo, labels = self.zoo, len(self.label_names or ())
-        if labels != self.num_classes:
+        if (labels := len(self.label_names or ())) != self.num_classes:
             raise ValueError(f"label_names: found {labels}, but num_classes is {self.num_classes}")
-        if zoo.has_centers != (zoo.centers_sha256 is not None):
-            raise ValueError(f"zoo.centers_sha256: found {zoo.centers_sha256}, has_centers {zoo.has_centers}")
         return self
 
 
 class Evaluation(_Open):
-    """An entry of `metrics.json`; see `evaluations.checked_evaluation` for its figures."""
+    """An entry of `metrics.json`; see `checked_evaluation` for its figures."""
 
     protocol: _Text
     data: _Text
     split: _Text
     metrics: dict[str, Any]
-    metric: _Text | None = None
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: _Dataset | None = None
-    shared_images: _Count | None = None
-    classes_measured: _Count | None = None
     seed: int | None = None
 
 
@@ -132,29 +133,32 @@ class Metrics(_Open):
 
 
 class History(Config):
-    """`history.json`; see `zoo.release.history`."""
+    """`history.json`; see `zoo.release.provenance`."""
 
     format: Literal[1]
     rows: Annotated[list[_Count], Field(min_length=1)]
     columns: dict[str, list[float | None]]
     classes: list[dict[str, Any]]
 
+    @model_validator(mode="after")
+    def _same_length(self) -> History:
+        columns, rows = self.columns, len(self.rows)
+        if not {"step", "epoch"} <= columns.keys() or {len(each) for each in columns.values()} != {rows}:
+            raise ValueError(f"columns: expected step, epoch and others, {rows} values in each")
+        return self
+
 
 def check(kind: type[Config], data: object, where: str) -> None:
     """Validate plain `data`; a `ReleaseError` names the key, what was found and what was expected."""
     check_words(data, where)
-    try:
-        parse(kind, data, where, ReleaseError)
-    except ReleaseError as error:
-        newer = 'unknown key "zoo.' in str(error)
-        raise ReleaseError(f"{error}{NEWER * newer}") from None
+    parse(kind, data, where, ReleaseError)
 
 
 def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
     """Refuse, by a `ReleaseError`, control characters, infinite numbers, and endless `model_args`."""
     problem = "nested too deeply" if len(path) > 32 else ""
     if isinstance(data, str):
-        text = data.replace("\n", "").replace("\t", "") if {*path[-1:]} & {*_MULTILINE} else data
+        text = data.replace("\n", "").replace("\t", "") if path[-1:] in _MULTILINE else data
         problem = "" if is_printable(text) else f"found control characters, {data[:40]!r}"
     elif isinstance(data, int | float):
         most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
@@ -166,3 +170,72 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
     for key, value in inside.items() if isinstance(inside, Mapping) else ():
         check_words(str(key), where, path)
         check_words(value, where, (*path, str(key)))
+
+
+def invalid_class_name(names: Sequence[object]) -> int | None:
+    """Return the index of the first name that no card or terminal can show; None when all can be shown."""
+
+    def fits(name: object) -> bool:
+        return isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and is_printable(name)
+
+    return next((index for index, name in enumerate(names) if not fits(name)), None)
+
+
+def recall_k(name: str) -> int | None:
+    """Return the k of a metric that is a recall@k, `recall_at_8`; None of any other."""
+    recall = re.fullmatch(r"recall_at_([1-9][0-9]{0,8})", name)
+    return int(recall[1]) if recall else None
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return those metrics that cards and tables show, each once, in the order of their columns."""
+    given = {*names}
+    recalls = sorted(filter(recall_k, given), key=lambda name: recall_k(name) or 0)
+    return [name for name in (*ACCURACIES, "calibration_error", *recalls, "map") if name in given]
+
+
+def metric_title(name: str) -> str:
+    """Return what a card calls a metric of `in_order`."""
+    titles = {**ACCURACIES, "calibration_error": "calibration error"}
+    return "mAP" if name == "map" else (titles.get(name) or f"recall@{recall_k(name)}").capitalize()
+
+
+def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `metric` and `value` of an entry: the first of its `in_order` that is a number, else None."""
+    name = next((name for name in in_order(metrics) if is_number(metrics[name])), None)
+    return {"metric": name, "value": None if name is None else metrics[name]}
+
+
+def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
+    """Return an entry with all keys that every entry has: also `metric` and `value`, `seed` and `date`.
+
+    `metric` and `value` are made of `metrics`, whatever it says. Numbers of NumPy and torch become Python's.
+    A `ReleaseError`, which begins with `where`, says what is missing or of another kind.
+    """
+    try:
+        plain = json.loads(json.dumps(entry, default=lambda value: value.item()))  # of NumPy or torch
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ReleaseError(f"{where}: cannot be recorded as JSON: {error}") from None
+    check(Evaluation, plain, where)
+    metrics = plain["metrics"]
+    for name, value in metrics.items():
+        if in_order([name.removesuffix("_interval")]) and not (value is None or is_number(value)):
+            raise ReleaseError(f'{where}: "metrics.{name}": found {value!r:.40}, expected a number')
+    return {**plain, **headline(metrics), "seed": plain.get("seed"), "date": plain.get("date")}
+
+
+def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what distinguishes evaluations: one that is made again takes the place of the earlier one."""
+    sets = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
+    settings = entry.get("settings") or {}
+    return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
+
+
+def split_words(entry: Mapping[str, Any]) -> str:
+    """Return the split of an evaluation, with the classes it is limited to and the images from training."""
+    words, about = [str(entry["split"])], entry.get("test_set") or {}
+    if entry.get("classes_measured"):
+        words.append(f"{entry['classes_measured']} of {about.get('num_classes', '?')} classes")
+    if entry.get("shared_images"):
+        words.append(f"{entry['shared_images']} of {about.get('num_images', '?')} images from training")
+    return ", ".join(words)

@@ -6,25 +6,21 @@ import copy
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.images import ImageList
+from zoo.files import writing
 from zoo.modules.centers import Centers
-from zoo.release import card, configs, format, schema
-from zoo.release import history as histories
-from zoo.release.build import check_fit
-from zoo.release.evaluations import checked_evaluation
+from zoo.release import card, format
 from zoo.release.release import Release
-from zoo.release.tensors import read_centers, read_images, to_half, write_images, write_tensors
-
-_OPTIONAL = (format.CENTERS, format.IMAGES, format.HISTORY, format.PICTURES)  # the next release may lack them
+from zoo.release.tensors import ImageList, write_images
 
 
 def write_release(
@@ -50,18 +46,14 @@ def write_release(
 ) -> Release:
     """Write the release folder; it holds the old release or the new one, whatever stops this.
 
-    With `centers`, `model.safetensors` is the classifier that they make of the encoder, for every
-    architecture whose classifier is one linear layer on the pooled features; else it is the headless encoder.
-
-    `encoder`, a timm model without classifier, is not changed; `name` (`arch.tag`) is the weights', `arch`
-    its architecture's in timm, built with `model_args`. `folder` may hold other things, e.g. `run/`, which
-    stay. `class_names` are of the `C` classes of the training data, `centers` `[C, D_f]`, `dataset` plain
-    facts: `name`, and if it is on the Hub `hub_id`. `recipe_text` is the exact recipe, overrides applied;
-    `metrics` `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`; `history` as
-    `history.gather` makes it; `images` which were trained on ("train") and measured on ("test"); `pictures`
-    PNG files by name; `license` the Hub's identifier, another licence's name, or "unknown"; `dtype` that of
-    the files' numbers: for "float16" encoder and centers are rounded before. A `ReleaseError` says which
-    parts do not fit each other.
+    `encoder` is a timm model without classifier, `arch` built with `model_args`. With `centers` `[C, D_f]`,
+    `model.safetensors` is the classifier that they make of it where that is one linear layer on the pooled
+    features; else it is the headless encoder. `name` is that of the weights, `arch.tag`; `class_names` are of
+    the C classes of the training data, `dataset` plain facts (`name`, on the Hub `hub_id`), `recipe_text` is
+    the exact recipe. `metrics` are `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`;
+    `history` is made by `provenance.gather_history`; `images` are those trained on ("train") and measured on
+    ("test"), `pictures` PNG files by name. For dtype "float16" encoder and centers are rounded before. Other
+    things in `folder` stay. A `ReleaseError` says which parts do not fit each other.
     """
     folder = Path(folder)
     if (classes := getattr(encoder, "num_classes", None)) != 0:
@@ -71,8 +63,8 @@ def write_release(
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
     model = encoder if centers is None else _classifier(encoder, centers, preprocess.input_size) or encoder
-    evaluations = [checked_evaluation(entry, "metrics") for entry in metrics.get("evaluations", [])]
-    record = {"format": schema.FORMAT, "training": {}, **metrics, "evaluations": evaluations}
+    record = {"format": 1, "training": {}, "evaluations": [], **metrics}
+    record = format.checked_metrics(record, folder / format.METRICS)
     default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     fixed = bool(default.get("fixed_input_size", False))  # then timm would take the preprocessing's size
     names = {"label_names" if model is not encoder else "class_names": list(class_names)}
@@ -84,13 +76,10 @@ def write_release(
         "pretrained_cfg": {  # nothing of the architecture's default weights but where its ends are
             "tag": name.split(".", 1)[-1],
             "custom_load": False,
+            **asdict(preprocess),
             "input_size": [3, preprocess.input_size, preprocess.input_size],
             "fixed_input_size": fixed,
-            "interpolation": preprocess.interpolation,
-            "crop_pct": preprocess.crop_pct,
             "crop_mode": "center",
-            "mean": list(preprocess.mean),
-            "std": list(preprocess.std),
             "first_conv": default.get("first_conv"),
             "classifier": default.get("classifier"),
             "license": license,
@@ -98,7 +87,7 @@ def write_release(
         **(names if model is not encoder else {}),
         **({"dtype": "float32"} if dtype == "float16" else {}),
         "zoo": {
-            "format": schema.FORMAT,
+            "format": 1,
             "name": name,
             "objective": objective,
             "dataset": dict(dataset),
@@ -109,39 +98,32 @@ def write_release(
             **(names if model is encoder else {}),
         },
     }
-    # Only an old release's own pictures are leftovers; a folder of the user's may hold others.
-    stale = _OPTIONAL if (folder / format.CONFIG).exists() else ()
-    try:
-        with format.replacing(folder, stale=stale) as staging:
-            tensors = {format.WEIGHTS: model.state_dict()}
-            if centers is not None:
-                tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
-            for file, found in tensors.items():
-                stored = to_half(found) if dtype == "float16" else found
-                separate = {k: v.detach().cpu().contiguous().clone() for k, v in stored.items()}
-                write_tensors(separate, staging / file, {"format": "pt"})
-            if images:
-                write_images(images, staging / format.IMAGES)
-            texts = {format.RECIPE: recipe_text, format.METRICS: format.to_json(record)}
-            texts |= {} if history is None else {format.HISTORY: json.dumps(history, allow_nan=False)}
-            for file, text in texts.items():
-                (staging / file).write_text(text, encoding="utf-8")
-            for picture, source in (pictures or {}).items():
-                shutil.copyfile(source, staging / f"{picture}.png")
-            for file, key in format.HASHED.items():
-                exists = (staging / file).exists()
-                config["zoo"] |= {key: format.sha256(staging / file)} if exists else {}
-            try:
-                (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
-                (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
-                check_release(written := Release.at(staging))  # nobody could read what is refused here
-                _check_reload(written, encoder, preprocess.input_size)
-            except ReleaseError as error:
-                raise ReleaseError(str(error).replace(str(staging), str(folder))) from error
-    except (OSError, SafetensorError) as error:  # a full disk is the second, too
-        raise ReleaseError(f"{folder}: the release cannot be written: {error}") from error
-    except (ValueError, TypeError) as error:  # json: nan, or an object that is not plain
-        raise ReleaseError(f"{folder}: the release cannot be recorded as JSON: {error}") from error
+    with writing(f"{folder}: the release", ReleaseError), format.replacing(folder) as staging:
+        tensors = {format.WEIGHTS: model.state_dict()}
+        if centers is not None:
+            tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
+        for file, found in tensors.items():
+            separate = {k: v.detach().cpu().contiguous().clone() for k, v in found.items()}
+            if dtype == "float16":
+                separate = {k: v.half() if v.is_floating_point() else v for k, v in separate.items()}
+            (staging / file).write_bytes(save(separate, {"format": "pt"}))
+        if images:
+            write_images(images, staging / format.IMAGES)
+        (staging / format.RECIPE).write_text(recipe_text, encoding="utf-8")
+        (staging / format.METRICS).write_text(format.to_json(record), encoding="utf-8")
+        if history is not None:
+            (staging / format.HISTORY).write_text(json.dumps(history, allow_nan=False), encoding="utf-8")
+        for picture, source in (pictures or {}).items():
+            shutil.copyfile(source, staging / f"{picture}.png")
+        for file, key in format.HASHED.items():
+            if (staging / file).exists():
+                config["zoo"][key] = format.sha256(staging / file)
+        (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
+        (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
+        check_release(written := Release.at(staging))  # nobody could read what is refused here
+        loaded = written.load(dtype=next(encoder.parameters()).dtype).eval()
+        if not _agree(_output(loaded, preprocess.input_size), _output(encoder, preprocess.input_size)):
+            raise ReleaseError(f"{name}: {arch} with {model_args} does not compute what the encoder does")
     return Release.at(folder)
 
 
@@ -150,31 +132,25 @@ def check_release(release: Release) -> None:
 
     A `ReleaseError` names the first that does not. The card's metadata are for `card.check_card`.
     """
-    folder, config = release.path, configs.read_config(release.path)
-    format.read_recipe(folder)  # what bounds the files' sizes comes before what reads every byte of them
-    check_fit(folder, config, config["num_classes"])
+    release = Release.at(release.path)
+    release.load(head="centers" if release.config["num_classes"] else None)
+    _ = release.recipe, release.metrics, release.history, release.card, release.centers, release.images
     release.verify()
-    read_centers(folder, config)
-    read_images(folder, config)
-    format.read_metrics(folder)
-    histories.read(folder)
-    format.read_text(folder / format.CARD)
 
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
     """Return encoder + centers as a timm classifier, or None where the architecture has no such head."""
-    model = copy.deepcopy(encoder)
-    name = model.pretrained_cfg.get("classifier")  # type: ignore[union-attr, operator]
+    model: Any = copy.deepcopy(encoder)
     with torch.random.fork_rng(devices=[]):
-        model.reset_classifier(len(centers.weight))  # type: ignore[operator]
-    head = dict(model.named_modules()).get(name) if isinstance(name, str) else None
+        model.reset_classifier(len(centers.weight))
+    head = model.get_classifier()
     if not isinstance(head, nn.Linear) or head.weight.shape != centers.weight.shape or head.bias is None:
         return None
     with torch.no_grad():
         head.weight.copy_(centers.weight)
         head.bias.copy_(centers.bias)
         expected = head(_output(encoder, size))
-    return model if _close(_output(model.requires_grad_(False).eval(), size), expected) else None
+    return model if _agree(_output(model.requires_grad_(False).eval(), size), expected) else None
 
 
 def _output(model: nn.Module, size: int) -> Tensor:
@@ -184,17 +160,7 @@ def _output(model: nn.Module, size: int) -> Tensor:
         return model(images.to(next(model.parameters()).dtype))  # type: ignore[no-any-return]
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
+def _agree(found: Tensor, expected: Tensor) -> bool:
     """Whether two outputs agree to float32's error at their size."""
-    atol = 1e-4 * max(float(expected.nan_to_num().abs().max()), 1e-6)
-    return found.shape == expected.shape and torch.allclose(found, expected, 1e-3, atol, equal_nan=True)
-
-
-def _check_reload(release: Release, encoder: nn.Module, size: int) -> None:
-    """Make sure that the written weights make the features of this encoder."""
-    loaded = release.load(dtype=next(encoder.parameters()).dtype).eval()
-    if not _close(_output(loaded, size), _output(encoder, size)):
-        raise ReleaseError(
-            f"{release.name}: {release.config['architecture']} built with {release.config['model_args']} "
-            "does not compute what the encoder does; are arch and model_args those it was made with?"
-        )
+    atol = 1e-4 * float(expected.abs().max())
+    return found.shape == expected.shape and torch.allclose(found, expected, 1e-3, atol)

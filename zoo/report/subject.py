@@ -21,8 +21,7 @@ from zoo.data.config import data_words
 from zoo.files import is_file
 from zoo.modules.centers import Centers
 from zoo.recipe.overrides import COMPUTATION
-from zoo.release import Release
-from zoo.release import history as histories
+from zoo.release import Release, provenance
 from zoo.report.sample import Sample
 from zoo.training import RunFolder
 from zoo.training.stages import recorded
@@ -189,7 +188,7 @@ def _open(release: Release) -> Subject:
     begun = (run.stages() or [run]) if is_file(run.recipe_file) else []
     rows, class_rows = recorded(begun)
     if not rows and history is not None:
-        rows, class_rows = histories.rows_of(history), history["classes"]
+        rows, class_rows = provenance.history_rows(history), history["classes"]
     described, centers = release.config["zoo"]["dataset"], release.centers
     unknown = torch.full((len(release.class_names),), -1, dtype=torch.int64)
     return Subject(

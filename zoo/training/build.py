@@ -16,8 +16,8 @@ from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.release.build import NO_ARGUMENTS
 from zoo.release.provenance import TEACHERS, teacher_sha256
+from zoo.release.release import NO_ARGUMENTS
 from zoo.release.schema import check_words
 from zoo.seeding import derive_seed
 from zoo.training.monitor import split_validation
