@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import yaml
-
 WRITE, READ = "hf_write", "hf_read"
 SETTINGS = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -47,8 +45,7 @@ class HubError(Exception):
 
 
 def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
-    body = json.dumps(data, default=str).encode()  # dates of YAML become text, as on the Hub
-    return status, body, {"Content-Type": "application/json", **headers}
+    return status, json.dumps(data).encode(), {"Content-Type": "application/json", **headers}
 
 
 def is_lfs(path: str, size: int) -> bool:
@@ -70,7 +67,6 @@ class Repo:
     trees: dict[str, dict[str, bytes]] = field(default_factory=dict)  # commit -> path -> content
     parents: dict[str, str] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
         sha = os.urandom(20).hex()
@@ -79,7 +75,7 @@ class Repo:
         return sha
 
     def at(self, revision: str) -> str:
-        sha = self.branches.get(revision) or self.tags.get(revision) or revision
+        sha = self.branches.get(revision) or revision
         if sha not in self.trees:
             raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return sha
@@ -110,13 +106,8 @@ class Fault:
 
 
 def described(repo: Repo, commit: str) -> dict[str, Any]:
-    found = re.match(rb"---\n(.*?)\n---", repo.trees[commit].get("README.md", b""), re.DOTALL)
-    card = yaml.safe_load(found[1]) if found else {}
-    return {
-        **{"_id": commit, "id": repo.id.removeprefix("datasets/"), "modelId": repo.id, "sha": commit},
-        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private},
-        **{"tags": card.get("tags", []), "cardData": card},
-    }
+    facts = {"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private}
+    return {"_id": commit, "id": repo.id.removeprefix("datasets/"), "sha": commit, **facts}
 
 
 class Hub:
@@ -186,13 +177,11 @@ class Hub:
     def answer(self, ask: Handler, path: str) -> Answer:
         name = r"((?:datasets/)?[^/]+/[^/]+)"
         for methods, pattern, function, access in (
-            ("GET", "/api/models", self.list_models, None),
             ("POST", "/api/validate-yaml", lambda _: as_json({"errors": [], "warnings": []}), None),
             ("POST", "/api/repos/create", self.create_repo, None),
             ("GET", f"/api/(?:models/)?{name}(?:/revision/([^/]+))?", self.info, "see"),
             ("GET", f"/api/(?:models/)?{name}/tree/([^/]+)", self.tree, "see"),
-            ("GET", f"/api/models/{name}/refs", self.refs, "see"),
-            ("POST", f"/api/models/{name}/(tag|branch)/([^/]+)", self.reference, "write"),
+            ("POST", f"/api/models/{name}/branch/([^/]+)", self.branch, "write"),
             ("POST", f"/api/models/{name}/preupload/([^/]+)", self.preupload, "write"),
             ("POST", f"/api/models/{name}/commit/([^/]+)", self.commit, "write"),
             ("POST", rf"/{name}\.git/info/lfs/objects/batch", self.batch, "write"),
@@ -221,18 +210,12 @@ class Hub:
             raise HubError(403 if role else 401, "Forbidden: a write token is needed")
         return repo
 
-    def list_models(self, ask: Handler) -> Answer:
-        org, (tag,) = ask.query["author"][0], ask.query["filter"]
-        seen = [repo for repo in self.repos.values() if ask.role or not repo.private]
-        found = [described(repo, repo.at("main")) for repo in seen if repo.id.startswith(f"{org}/")]
-        return as_json([model for model in found if tag in model["tags"]])
-
     def create_repo(self, ask: Handler) -> Answer:
         name = f"{ask.asked['organization']}/{ask.asked['name']}"
         if ask.role != WRITE or name.startswith("foreign/"):
             raise HubError(403 if ask.role else 401, "You don't have the rights to create a model")
         if name in self.repos:
-            raise HubError(409, "You already created this model repo")
+            return as_json({"error": "You already created this model repo", "url": f"{self.url}/{name}"}, 409)
         private = bool(ask.asked.get("private")) or ask.asked.get("visibility") == "private"
         self.create(name, {".gitattributes": b"*.safetensors filter=lfs"}, private=private)
         return as_json({"url": f"{self.url}/{name}", "name": name, "id": name})
@@ -249,15 +232,10 @@ class Hub:
             [{"type": "file", "path": path} | listed(path, data, "oid", "oid") for path, data in files]
         )
 
-    def refs(self, ask: Handler, repo: Repo) -> Answer:
-        tags = [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": sha} for t, sha in repo.tags.items()]
-        return as_json({"branches": [], "tags": tags, "converts": []})
-
-    def reference(self, ask: Handler, repo: Repo, kind: str, ref: str) -> Answer:
-        known, new = (repo.tags, ask.asked["tag"]) if kind == "tag" else (repo.branches, ref)
-        if new in known:
-            raise HubError(409, f"Reference exists already: {new}")
-        known[new] = repo.at(ref if kind == "tag" else "main")
+    def branch(self, ask: Handler, repo: Repo, name: str) -> Answer:
+        if name in repo.branches:
+            raise HubError(409, f"Reference exists already: {name}")
+        repo.branches[name] = repo.at("main")
         return as_json({})
 
     def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:

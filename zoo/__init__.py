@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from zoo.experiments.reproduce import Reproduction, reproduce
     from zoo.experiments.sweep import Sweep, sweep
     from zoo.experiments.table import Results, table
-    from zoo.hub import HubRelease, list_hub, load
+    from zoo.hub import load
     from zoo.hub import open as open
-    from zoo.hub.pull import pull
+    from zoo.hub.fetch import pull
     from zoo.hub.push import push
     from zoo.modules.centers import Centers
     from zoo.objectives import register_objective
@@ -37,7 +37,6 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Centers",
     "Comparison",
     "Embedding",
-    "HubRelease",
     "Prediction",
     "Release",
     "Report",
@@ -51,7 +50,6 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "embed",
     "evaluate",
     "finetune",
-    "list_hub",
     "list_models",
     "list_recipes",
     "list_sweeps",
@@ -80,8 +78,8 @@ _HOME_OF = {
         "zoo.experiments.reproduce": ("Reproduction", "reproduce"),
         "zoo.experiments.sweep": ("Sweep", "sweep"),
         "zoo.experiments.table": ("Results", "table"),
-        "zoo.hub": ("HubRelease", "list_hub", "load", "open"),
-        "zoo.hub.pull": ("pull",),
+        "zoo.hub": ("load", "open"),
+        "zoo.hub.fetch": ("pull",),
         "zoo.hub.push": ("push",),
         "zoo.modules.centers": ("Centers",),
         "zoo.objectives": ("register_objective",),

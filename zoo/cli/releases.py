@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from zoo import catalog
 from zoo.cli.app import NAME, OUT, app, check_early, key_values
 from zoo.cli.show import (
     print_centers,
-    print_columns,
     print_conversion,
     print_dry_run,
     print_key,
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 @app.command("list")
 def list_(
     pattern: str = Argument("*", help="Shell pattern, or a part of the names."),
-    hub: str | None = Option(
-        None, "--hub", metavar="ORG", help="List the releases of ORG on the Hub instead."
-    ),
     shipped: bool = Option(False, "--shipped", help="Only weights that zoo.load has without a network."),
 ) -> None:
     """List weights with accuracy and size, recipes with the published figure, and sweeps.
@@ -40,9 +35,6 @@ def list_(
     Accuracies are in percent, by the classifier where no other protocol is named. Published figures were read
     in the authors' repository [V], or are quoted from memory [M].
     """
-    if hub is not None:
-        _list_hub(hub, pattern)
-        return
     models, recipes, sweeps = (
         names(pattern) for names in (catalog.list_models, catalog.list_recipes, catalog.list_sweeps)
     )
@@ -52,23 +44,6 @@ def list_(
         option = " --shipped" if shipped else ""
         raise RecipeError(f'nothing matches "{pattern}"; "zoo list{option}" shows all names')
     print_names(models, recipes, sweeps)
-
-
-def _list_hub(org: str, pattern: str) -> None:
-    from zoo.hub import list_hub
-
-    shell = catalog.wildcards(pattern)
-    found = [each for each in list_hub(org) if fnmatchcase(each.repo_id.partition("/")[2], shell)]
-    if not found:
-        raise ReleaseError(
-            f'nothing of "{org}" on the Hub matches "{pattern}" and has the tag contrastive-zoo'
-        )
-    rows = [("NAME", "OBJECTIVE", "ACCURACY", "DATA", "UPDATED", "")]
-    for each in found:
-        updated = f"{each.updated:%Y-%m-%d}" if each.updated else ""
-        visibility = "private" if each.private else ""
-        rows.append((each.repo_id, each.objective, each.accuracy, each.data, updated, visibility))
-    print_columns(rows)
 
 
 @app.command()
@@ -161,15 +136,8 @@ def push(
     repo_id: str = Argument(help="Repository on the Hub, ORG/NAME; created if it does not exist."),
     private: bool = Option(False, "--private", help="Create the repository private."),
     revision: str | None = Option(None, "--revision", help="Branch. Default: main."),
-    start: list[str] | None = Option(
-        None,
-        "--start",
-        metavar="ORG/NAME",
-        help="Where a local start or teacher is published; can be repeated.",
-    ),
     license: str | None = Option(None, "--license", metavar="ID", help="Set the weights' licence first."),
     base: str | None = Option(None, "--base", metavar="REV", help="The revision that yours is based on."),
-    images: bool = Option(False, "--images", help="Also publish hashes of training images of your own."),
     dry_run: bool = Option(False, "--dry-run", help="Check it, and print what would be sent."),
 ) -> None:
     """Publish a release on the Hub, after checking it; pushing it again changes nothing.
@@ -177,25 +145,19 @@ def push(
     What others changed there since it was last pulled or pushed is merged, or the push is refused.
     """
     from zoo.hub import open as open_release
-    from zoo.hub.push import prepare, with_start
+    from zoo.hub.push import prepare
     from zoo.hub.push import push as publish
 
     if dry_run:
-        if start or license is not None:
-            raise ReleaseError("--dry-run: expected without --start and --license, which change the release")
-        print_dry_run(prepare(release, repo_id, revision, images), repo_id, private)
+        if license is not None:
+            raise ReleaseError("--dry-run: expected without --license, which changes the release")
+        print_dry_run(prepare(release, repo_id, revision), repo_id, private)
         return
     opened = open_release(release)
-    for published_as in start or ():
-        opened = with_start(opened, published_as)
     if license is not None:
         opened = opened.with_license(license)
-    published = publish(opened, repo_id, private=private, revision=revision, base=base, images=images)
-    if published.changed:
-        print(f"pushed {', '.join(published.changed)}")
-    else:
-        print("nothing to push: the repository holds this release")
-    print(f'{published}\n\nload it:  zoo.load("{published.repo_id}@{published.version}")')
+    address = publish(opened, repo_id, private=private, revision=revision, base=base)
+    print(f'{address}\n\nload it:  zoo.load("{repo_id}@{address.rpartition("/")[2]}")')
 
 
 @app.command()
