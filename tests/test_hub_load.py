@@ -35,7 +35,7 @@ def asked(hub, since=0):
 
 def test_branch_tag_and_commit_pin_what_is_loaded(made, retrained, hub):
     first = hub.create(REPO, contents(made.path))
-    hub.repos[REPO].branches["v1"] = first
+    hub.repos[REPO].branches["v1"] = [first]
     second = hub.create(REPO, contents(retrained.path))
     images = torch.randn(1, 3, 32, 32)
     for revision, commit, release in (
@@ -69,7 +69,7 @@ print(json.dumps(found))
 
 def test_offline_the_cache_alone_is_used(made, hub):
     commit = hub.create(REPO, contents(made.path))
-    hub.repos[REPO].branches["v1"] = commit
+    hub.repos[REPO].branches["v1"] = [commit]
     hub.create("alice/other", contents(made.path))
     zoo.open(REPO)
     zoo.open(f"{REPO}@v1")
