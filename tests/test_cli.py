@@ -169,7 +169,6 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         (("evaluate", "knn", PACO, "--set", "protocol=knn"), 1, 'unknown key "protocol"'),
         (("evaluate", "knn", PACO, "--set", "data=digits"), 1, 'unknown key "data"'),
         (("show", "resnet50.moco_v2_in1kk"), 1, 'Did you mean "resnet50.moco_v2_in1k"'),
-        (("show", "resnet50"), 1, 'Did you mean "timm:resnet50"?'),
         (("demo", "--out", "/proc/version"), 1, "not an empty folder"),
         (("pretrain",), 2, "RECIPE"),
         (("predict", PACO), 2, "IMAGES"),

@@ -136,19 +136,6 @@ def test_the_architecture_has_to_be_given_and_to_fit(tmp_path: Path, model: Any)
     assert release.recipe["converted"]["left_out"] == {"left out on request": "criterion.weight"}
 
 
-@pytest.mark.parametrize("family", ["moco", "solo-learn", "gpaco"])
-def test_a_plain_model_is_not_taken_for_a_projects(tmp_path: Path, family: str) -> None:
-    """Nor labelled with its licence: nothing in the file says who trained it."""
-    model = timm.create_model("vit_small_patch16_224", **made.VIT)
-    made.refusal(written(tmp_path, model.state_dict()), family, tmp_path, arch="vit_small_patch16_224")
-
-
-def test_a_whole_pickled_model_is_refused_by_its_class(tmp_path: Path, model: Any) -> None:
-    torch.save(model, tmp_path / "whole.pth")
-    message = made.refusal(tmp_path / "whole.pth", "timm", tmp_path, arch=SMALL)
-    assert '"timm.models.resnet.ResNet"' in message
-
-
 NATURAL = [str(number) for number in range(1, 13)]
 
 

@@ -23,7 +23,6 @@ from tests.test_training import assert_same_state, recipe
 from zoo import backbones, functional
 from zoo.data import open_dataset
 from zoo.errors import RecipeError, ReleaseError, TrainingError
-from zoo.hub.push import with_start
 from zoo.modules import Centers, Normalization, Teacher
 from zoo.objectives import Batch, Classify
 from zoo.release import Release
@@ -339,18 +338,9 @@ def test_a_release_says_who_taught_it(taught: Release) -> None:
     assert f"teachers: {own}, {other}" in " ".join(shown.split())
 
 
-def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
-    own, other = teachers_in(taught)
-    with pytest.raises(ReleaseError, match=rf'teachers\.0 is the folder "{own}", .*--start'):
-        zoo.push(folder, "alice/taught", token="hf_none")
-    with pytest.raises(ReleaseError, match=r'learned from "/.*", "/.*"; nothing of it is'):
-        with_start(zoo.open(folder), "shipped:cifar_resnet20.moco_v2_ft_digits_lt50")
-    named = with_start(zoo.open(folder), PACO)
-    assert teachers_in(named) == [PACO, other]
-    assert named.name == taught.name
-    assert named.recipe["name"] == taught.recipe["name"]
-    named.verify()
+def test_a_teacher_s_folder_is_not_published(taught: Release) -> None:
+    with pytest.raises(ReleaseError, match=rf'teachers\.0 is the folder "{teachers_in(taught)[0]}"'):
+        zoo.push(taught, "alice/taught", token="hf_none")
 
 
 @pytest.mark.parametrize(

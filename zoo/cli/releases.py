@@ -180,7 +180,7 @@ def convert(
     family: str | None = Option(
         None,
         "--family",
-        help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, lightly, solo-learn or timm.",
+        help="Whose layout: moco (v1, v2), moco-v3, paco, gpaco, ft, pico, solo-learn or timm.",
     ),
     arch: str | None = Option(None, "--arch", help="Its name in timm. Default: what the file says."),
     out: Path | None = OUT,
@@ -196,7 +196,7 @@ def convert(
         None, "--label-order", help="Of a folder's classes: natural (1, 2, 10; timm) or plain (1, 10, 2)."
     ),
     class_counts: str | None = Option(
-        None, "--class-counts", help="Training images of each class: a file with one a line, or a data spec."
+        None, "--class-counts", help="Training images of each class: a file with one a line."
     ),
     size: int | None = Option(None, "--size", help="Pixels of the input. Default, as below: the authors'."),
     crop_pct: float | None = Option(None, "--crop-pct", help="Part kept by the crop."),
