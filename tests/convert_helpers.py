@@ -97,16 +97,13 @@ def refusal(file: Path | str, family: str | None, folder: Path, **options: Any) 
 
 
 class MoCo(nn.Module):
-    """facebookresearch/moco, moco/builder.py; v1 without `mlp`, v2 with it."""
+    """facebookresearch/moco, moco/builder.py, v2."""
 
-    def __init__(self, mlp: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.encoder_q = torchvision.models.resnet18(num_classes=16)
-        self.encoder_k = torchvision.models.resnet18(num_classes=16)
-        if mlp:
-            for encoder in (self.encoder_q, self.encoder_k):
-                wide = encoder.fc.weight.shape[1]
-                encoder.fc = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(), encoder.fc)
+        self.encoder_q, self.encoder_k = torchvision.models.resnet18(), torchvision.models.resnet18()
+        for encoder in (self.encoder_q, self.encoder_k):
+            encoder.fc = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 16))
         self.register_buffer("queue", torch.randn(16, 32))
         self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
 

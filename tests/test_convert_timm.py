@@ -70,10 +70,8 @@ def written(folder: Path, state: dict[str, Any], **entries: Any) -> Path:
 
 def settings(**changes: Any) -> argparse.Namespace:
     """What timm's train.py stores of its command line."""
-    plain = {"model": SMALL, "num_classes": 5, "gp": None, "bn_eps": None, "model_kwargs": {}}
-    pixels = {"img_size": None, "input_size": None, "crop_pct": None, "interpolation": ""}
-    data = {"mean": None, "std": None, "data_dir": Path("data")}
-    return argparse.Namespace(**{**plain, **pixels, **data, **changes})
+    plain = {"model": SMALL, "gp": None, "model_kwargs": {}, "interpolation": "", "data_dir": Path("data")}
+    return argparse.Namespace(**{**plain, **changes})
 
 
 @pytest.mark.parametrize("how", ["Lightning", "no counters", "no bias", "average"])
