@@ -1,7 +1,7 @@
 """Checkpoints in the layouts of other projects, made of small modules laid out as their classes are.
 
 Class and attribute names follow the projects' code (read in their repositories); only what decides the keys
-of a state_dict and the features is here. torchvision's ResNets and timm's vision transformers are real.
+of a state_dict and the features is here. ResNets and vision transformers are real ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import zoo
+from zoo import backbones
 from zoo.errors import ZooError
 from zoo.release import Release
 
@@ -48,6 +49,8 @@ OPTIMIZER = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": 
 def save(file: Path, model: nn.Module, **entries: Any) -> Path:
     """As the authors of MoCo, PaCo and PiCO do, under DistributedDataParallel."""
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
+    if isinstance(model, PiCO):
+        state = {key.replace(".downsample.", ".shortcut."): value for key, value in state.items()}
     torch.save({"epoch": 12, "arch": "resnet", "state_dict": state, **entries}, file)
     return file
 
@@ -61,9 +64,7 @@ def features(release: Release, size: int = 32) -> Tensor:
 def source_features(encoder: Any) -> Tensor:
     """Features by the source's own code."""
     with torch.no_grad():
-        if isinstance(encoder, ResNetS):
-            return encoder.features(images())
-        if isinstance(encoder, torchvision.models.ResNet):
+        if hasattr(encoder, "fc"):
             encoder.fc = nn.Identity()
         return encoder(images()).flatten(1)
 
@@ -131,68 +132,13 @@ def mlp(before: int, hidden: int, after: int) -> nn.Sequential:
     )
 
 
-class OptionA(nn.Module):
-    def __init__(self, planes: int) -> None:
-        super().__init__()
-        self.planes = planes
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.planes // 4, self.planes // 4), "constant", 0)
-
-
-class Block(nn.Module):
-    """The basic block of PaCo's CIFAR ResNets (`option_a`) and of SupContrast's ResNets."""
-
-    def __init__(self, before: int, planes: int, stride: int, option_a: bool) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, planes, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.shortcut: nn.Module = nn.Sequential()
-        if stride != 1 or before != planes:
-            convolution = nn.Conv2d(before, planes, 1, stride, bias=False)
-            self.shortcut = (
-                OptionA(planes) if option_a else nn.Sequential(convolution, nn.BatchNorm2d(planes))
-            )
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(out + self.shortcut(x))
-
-
-class ResNetS(nn.Module):
-    """dvlab-research/Parametric-Contrastive-Learning, models/resnet_cifar.py; `wide`: SupContrast's."""
-
-    def __init__(self, blocks: int = 3, wide: bool = False) -> None:
-        super().__init__()
-        widths = (64, 128, 256, 512) if wide else (16, 32, 64)
-        self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(widths[0])
-        before = widths[0]
-        for stage, width in enumerate(widths, 1):
-            layers = []
-            for block in range(blocks):
-                stride = 2 if stage > 1 and block == 0 else 1
-                layers.append(Block(before, width, stride, option_a=not wide))
-                before = width
-            setattr(self, f"layer{stage}", nn.Sequential(*layers))
-        self.stages = len(widths)
-
-    def features(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        for stage in range(1, self.stages + 1):
-            out = getattr(self, f"layer{stage}")(out)
-        return out.mean((2, 3))
-
-
 class PaCo(nn.Module):
     """dvlab-research/Parametric-Contrastive-Learning, moco/builder.py of LT; `generalised`: of GPaCo/LT."""
 
     def __init__(self, generalised: bool = False, classes: int = CLASSES) -> None:
         super().__init__()
         for part in ("q",) if generalised else ("q", "k"):
-            encoder = ResNetS()
+            encoder: Any = backbones.create("cifar_resnet20")
             encoder.fc = mlp(64, 64, 8)
             setattr(self, f"encoder_{part}", encoder)
             setattr(self, "linear" if part == "q" else "linear_k", nn.Linear(64, classes))
@@ -253,7 +199,7 @@ class SupConResNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = ResNetS(blocks=2, wide=True)
+        self.encoder = backbones.create("resnet18_cifar")  # with `shortcut` for `downsample`, see `save`
         self.fc = nn.Linear(512, CLASSES)
         self.head = mlp(512, 16, 8)
         self.register_buffer("prototypes", torch.zeros(CLASSES, 8))
