@@ -111,9 +111,9 @@ def convert(
         side = stated.get("input_size") or stated.get("img_size")
         stated["input_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
         arch = (arch or str(stated.get("model") or checkpoint.arch or "")).partition(".")[0]
-        known = project.architectures or timm.list_models()
-        if arch not in known:
-            near = did_you_mean(arch, known)
+        architectures = project.architectures or timm.list_models()
+        if arch not in architectures:
+            near = did_you_mean(arch, architectures)
             raise ReleaseError(f'arch: found "{arch}"; give its name in timm: --arch ARCH.{near}')
         args = {**_arguments(project, given, stated, arch), **(model_args or {})}
         check_arguments(args)  # `pretrained` would have timm fetch weights of its own
