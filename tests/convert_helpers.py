@@ -1,7 +1,7 @@
 """Checkpoints in the layouts of other projects, made of small modules laid out as their classes are.
 
 Class and attribute names follow the projects' code (read in their repositories); only what decides the keys
-of a state_dict and the features is here. torchvision's ResNets and timm's vision transformers are real.
+of a state_dict and the features is here. ResNets and vision transformers are real ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import zoo
+from zoo import backbones
 from zoo.errors import ZooError
 from zoo.release import Release
 
@@ -48,6 +49,8 @@ OPTIMIZER = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": 
 def save(file: Path, model: nn.Module, **entries: Any) -> Path:
     """As the authors of MoCo, PaCo and PiCO do, under DistributedDataParallel."""
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
+    if isinstance(model, PiCO):
+        state = {key.replace(".downsample.", ".shortcut."): value for key, value in state.items()}
     torch.save({"epoch": 12, "arch": "resnet", "state_dict": state, **entries}, file)
     return file
 
@@ -61,10 +64,8 @@ def features(release: Release, size: int = 32) -> Tensor:
 def source_features(encoder: Any) -> Tensor:
     """Features by the source's own code."""
     with torch.no_grad():
-        if isinstance(encoder, ResNetS):
-            return encoder.features(images())
-        if isinstance(encoder, torchvision.models.ResNet):
-            return torchvision_features(encoder, images())
+        if hasattr(encoder, "fc"):
+            encoder.fc = nn.Identity()
         return encoder(images()).flatten(1)
 
 
@@ -96,161 +97,53 @@ def refusal(file: Path | str, family: str | None, folder: Path, **options: Any) 
     return message
 
 
-def torchvision_features(resnet: nn.Module, x: Tensor) -> Tensor:
-    with torch.no_grad():
-        for name, module in resnet.named_children():
-            if name != "fc":
-                x = module(x)
-    return x.flatten(1)
-
-
 class MoCo(nn.Module):
-    """facebookresearch/moco, moco/builder.py; v1 without `mlp`, v2 with it."""
-
-    def __init__(self, mlp: bool = True) -> None:
-        super().__init__()
-        self.encoder_q = torchvision.models.resnet18(num_classes=16)
-        self.encoder_k = torchvision.models.resnet18(num_classes=16)
-        if mlp:
-            for encoder in (self.encoder_q, self.encoder_k):
-                wide = encoder.fc.weight.shape[1]
-                encoder.fc = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(), encoder.fc)
-        self.register_buffer("queue", torch.randn(16, 32))
-        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
-
-
-class NotebookEncoder(nn.Module):
-    """facebookresearch/moco, colab/moco_cifar10_demo.ipynb: torchvision's children but the pooling."""
+    """facebookresearch/moco, moco/builder.py, v2."""
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        resnet = torchvision.models.resnet18(num_classes=16)
-        resnet.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
-        for module in resnet.children():
-            if isinstance(module, nn.MaxPool2d):
-                continue
-            if isinstance(module, nn.Linear):
-                layers.append(nn.Flatten(1))
-            layers.append(module)
-        self.net = nn.Sequential(*layers)
+        self.encoder_q, self.encoder_k = torchvision.models.resnet18(), torchvision.models.resnet18()
+        for encoder in (self.encoder_q, self.encoder_k):
+            encoder.fc = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 16))
+        self.register_buffer("queue", torch.randn(16, 32))
+        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
 
 
 class MoCoV3(nn.Module):
     """facebookresearch/moco-v3, moco/builder.py, with its ViT-S: 12 heads."""
 
-    def __init__(self, vit: bool = True, dim: int = 8, mlp_dim: int = 16) -> None:
+    def __init__(self, vit: bool = True) -> None:
         super().__init__()
         for name in ("base_encoder", "momentum_encoder"):
-            encoder: Any
+            encoder: Any = torchvision.models.resnet18()
+            encoder.fc = mlp(512, 16, 8)
             if vit:
-                encoder = VisionTransformer(
-                    patch_size=16,
-                    embed_dim=384,
-                    num_heads=12,
-                    qkv_bias=True,
-                    norm_layer=norm,
-                    num_classes=mlp_dim,
-                    **VIT,
-                )
-                encoder.head = self._mlp(3, 384, mlp_dim, dim)
-            else:
-                encoder = torchvision.models.resnet18()
-                encoder.fc = self._mlp(2, 512, mlp_dim, dim)
+                wide: dict[str, Any] = {"embed_dim": 384, "num_heads": 12, "qkv_bias": True}
+                encoder = VisionTransformer(patch_size=16, norm_layer=norm, **wide, **VIT)
+                encoder.head = mlp(384, 16, 8)
             setattr(self, name, encoder)
-        self.predictor = self._mlp(2, dim, mlp_dim, dim)
-
-    def _mlp(self, layers: int, before: int, hidden: int, after: int) -> nn.Sequential:
-        mlp: list[nn.Module] = []
-        for layer in range(layers):
-            last = layer == layers - 1
-            width = after if last else hidden
-            mlp.append(nn.Linear(before if layer == 0 else hidden, width, bias=False))
-            mlp.append(nn.BatchNorm1d(width, affine=not last))
-            if not last:
-                mlp.append(nn.ReLU(inplace=True))
-        return nn.Sequential(*mlp)
+        self.predictor = mlp(8, 16, 8)
 
 
-class OptionA(nn.Module):
-    def __init__(self, planes: int) -> None:
-        super().__init__()
-        self.planes = planes
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.planes // 4, self.planes // 4), "constant", 0)
-
-
-class Block(nn.Module):
-    """The basic block of PaCo's CIFAR ResNets (`option_a`) and of SupContrast's ResNets."""
-
-    def __init__(self, before: int, planes: int, stride: int, option_a: bool) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, planes, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.shortcut: nn.Module = nn.Sequential()
-        if stride != 1 or before != planes:
-            convolution = nn.Conv2d(before, planes, 1, stride, bias=False)
-            self.shortcut = (
-                OptionA(planes) if option_a else nn.Sequential(convolution, nn.BatchNorm2d(planes))
-            )
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(out + self.shortcut(x))
-
-
-class ResNetS(nn.Module):
-    """dvlab-research/Parametric-Contrastive-Learning, models/resnet_cifar.py; `wide`: SupContrast's."""
-
-    def __init__(self, blocks: int = 3, wide: bool = False, num_classes: int | None = None) -> None:
-        super().__init__()
-        widths = (64, 128, 256, 512) if wide else (16, 32, 64)
-        self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(widths[0])
-        before = widths[0]
-        for stage, width in enumerate(widths, 1):
-            layers = []
-            for block in range(blocks):
-                stride = 2 if stage > 1 and block == 0 else 1
-                layers.append(Block(before, width, stride, option_a=not wide))
-                before = width
-            setattr(self, f"layer{stage}", nn.Sequential(*layers))
-        self.stages = len(widths)
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        if num_classes is not None:
-            self.fc: nn.Module = nn.Linear(before, num_classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        for stage in range(1, self.stages + 1):
-            out = getattr(self, f"layer{stage}")(out)
-        return self.avgpool(out).flatten(1)
+def mlp(before: int, hidden: int, after: int) -> nn.Sequential:
+    last = nn.BatchNorm1d(after, affine=False)
+    return nn.Sequential(
+        nn.Linear(before, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, after), last
+    )
 
 
 class PaCo(nn.Module):
     """dvlab-research/Parametric-Contrastive-Learning, moco/builder.py of LT; `generalised`: of GPaCo/LT."""
 
-    def __init__(
-        self, generalised: bool = False, dim: int = 8, queue: int = 32, classes: int = CLASSES
-    ) -> None:
+    def __init__(self, generalised: bool = False, classes: int = CLASSES) -> None:
         super().__init__()
-        encoders = ("encoder_q",) if generalised else ("encoder_q", "encoder_k")
-        for name in encoders:
-            encoder = ResNetS(num_classes=dim)
-            wide = 64
-            hidden: list[nn.Module] = [nn.Linear(wide, wide), nn.BatchNorm1d(wide), nn.ReLU()]
-            if generalised:
-                hidden = [nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU()]
-            encoder.fc = nn.Sequential(*hidden, encoder.fc)
-            setattr(self, name, encoder)
-        self.linear = nn.Linear(64, classes)
-        if not generalised:
-            self.linear_k = nn.Linear(64, classes)
-        self.register_buffer("queue", torch.randn(queue, dim))
-        self.register_buffer("queue_l", torch.zeros(queue, dtype=torch.long))
+        for part in ("q",) if generalised else ("q", "k"):
+            encoder: Any = backbones.create("cifar_resnet20")
+            encoder.fc = mlp(64, 64, 8)
+            setattr(self, f"encoder_{part}", encoder)
+            setattr(self, "linear" if part == "q" else "linear_k", nn.Linear(64, classes))
+        self.register_buffer("queue", torch.randn(32, 8))
+        self.register_buffer("queue_l", torch.zeros(32, dtype=torch.long))
         self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
 
 
@@ -265,8 +158,6 @@ class GPaCoViT(VisionTransformer):
         del self.norm
         self.mlp = nn.Sequential(nn.Linear(384, 16), nn.GELU(), nn.Linear(16, 8))
         self.register_buffer("queue", torch.randn(32, 8))
-        self.register_buffer("queue_l", torch.zeros(32, dtype=torch.long))
-        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
 
     def forward_features(self, x: Tensor, *_: Any) -> Tensor:
         x = self.patch_embed(x)
@@ -283,11 +174,11 @@ def norm(width: int, **_: Any) -> nn.LayerNorm:
 class SingleHead(nn.Module):
     """PyContrast and FT, networks/build_backbone.py: RGBSingleHead; their ResNet is torchvision's."""
 
-    def __init__(self, dim: int = 8) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.encoder = torchvision.models.resnet18()
         self.encoder.fc = nn.Identity()
-        self.head = nn.Sequential(nn.Linear(512, 512), nn.ReLU(inplace=True), nn.Linear(512, dim))
+        self.head = mlp(512, 16, 8)
 
 
 def save_ft(file: Path, model: nn.Module, model_ema: nn.Module) -> Path:
@@ -306,31 +197,30 @@ def save_ft(file: Path, model: nn.Module, model_ema: nn.Module) -> Path:
 class SupConResNet(nn.Module):
     """hbzju/PiCO, resnet.py."""
 
-    def __init__(self, dim: int = 8) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.encoder = ResNetS(blocks=2, wide=True)
+        self.encoder = backbones.create("resnet18_cifar")  # with `shortcut` for `downsample`, see `save`
         self.fc = nn.Linear(512, CLASSES)
-        self.head = nn.Sequential(nn.Linear(512, 512), nn.ReLU(inplace=True), nn.Linear(512, dim))
-        self.register_buffer("prototypes", torch.zeros(CLASSES, dim))
+        self.head = mlp(512, 16, 8)
+        self.register_buffer("prototypes", torch.zeros(CLASSES, 8))
 
 
 class PiCO(nn.Module):
     """hbzju/PiCO, model.py."""
 
-    def __init__(self, dim: int = 8, queue: int = 32) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.encoder_q = SupConResNet(dim)
-        self.encoder_k = SupConResNet(dim)
-        self.register_buffer("queue", torch.randn(queue, dim))
-        self.register_buffer("queue_pseudo", torch.randn(queue))
+        self.encoder_q, self.encoder_k = SupConResNet(), SupConResNet()
+        self.register_buffer("queue", torch.randn(32, 8))
+        self.register_buffer("queue_pseudo", torch.randn(32))
         self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
-        self.register_buffer("prototypes", F.normalize(torch.randn(CLASSES, dim)))
+        self.register_buffer("prototypes", F.normalize(torch.randn(CLASSES, 8)))
 
 
 class SoloLearnMoCo(nn.Module):
     """vturrisi/solo-learn, methods/base.py and mocov2plus.py, with a CIFAR ResNet-18: padding of 2."""
 
-    def __init__(self, dim: int = 8) -> None:
+    def __init__(self) -> None:
         super().__init__()
         for name in ("backbone", "momentum_backbone"):
             backbone = torchvision.models.resnet18()
@@ -339,23 +229,18 @@ class SoloLearnMoCo(nn.Module):
             backbone.maxpool = nn.Identity()
             setattr(self, name, backbone)
         self.classifier = nn.Linear(512, CLASSES)
-        self.projector = nn.Sequential(nn.Linear(512, 16), nn.ReLU(), nn.Linear(16, dim))
-        self.momentum_projector = nn.Sequential(nn.Linear(512, 16), nn.ReLU(), nn.Linear(16, dim))
-        self.register_buffer("queue", torch.randn(2, dim, 32))
-        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
+        self.projector, self.momentum_projector = mlp(512, 16, 8), mlp(512, 16, 8)
+        self.register_buffer("queue", torch.randn(2, 8, 32))
 
 
 def save_lightning(file: Path, model: nn.Module) -> Path:
-    """As Lightning's trainer writes a checkpoint, on which lightly and solo-learn build."""
+    """As Lightning's trainer writes a checkpoint, on which solo-learn builds."""
     state = {
         "epoch": 3,
-        "global_step": 400,
-        "pytorch-lightning_version": "2.1.0",
         "state_dict": model.state_dict(),
         "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"ready": 4}}}},
         "callbacks": {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_model_path": ""}},
         "optimizer_states": [OPTIMIZER],
-        "lr_schedulers": [{"last_epoch": 4}],
     }
     torch.save(state, file)
     return file

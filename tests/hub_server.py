@@ -20,9 +20,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
-
-import yaml
+from urllib.parse import unquote, urlsplit
 
 WRITE, READ = "hf_write", "hf_read"
 SETTINGS = {
@@ -47,20 +45,18 @@ class HubError(Exception):
 
 
 def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
-    body = json.dumps(data, default=str).encode()  # dates of YAML become text, as on the Hub
-    return status, body, {"Content-Type": "application/json", **headers}
+    return status, json.dumps(data).encode(), {"Content-Type": "application/json", **headers}
 
 
 def is_lfs(path: str, size: int) -> bool:
     return size > 0 and (path.endswith((".safetensors", ".png")) or size > 10_000_000)
 
 
-def listed(path: str, data: bytes, git: str, sha256: str) -> dict[str, Any]:
-    """Return what the Hub lists of a file, its hashes under these names."""
-    found = {git: hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest(), "size": len(data)}
+def etag(path: str, data: bytes) -> str:
+    """Return the hash by which the Hub knows a file: SHA-256 in LFS, else git's."""
     if is_lfs(path, len(data)):
-        found["lfs"] = {sha256: hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 1}
-    return found
+        return hashlib.sha256(data).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
 @dataclass
@@ -68,18 +64,16 @@ class Repo:
     id: str
     private: bool = False
     trees: dict[str, dict[str, bytes]] = field(default_factory=dict)  # commit -> path -> content
-    parents: dict[str, str] = field(default_factory=dict)
-    branches: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
+    branches: dict[str, list[str]] = field(default_factory=dict)  # commits, the newest first
 
     def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
         sha = os.urandom(20).hex()
-        self.trees[sha], self.parents[sha] = dict(files), self.branches.get(branch, "")
-        self.branches[branch] = sha
+        self.trees[sha] = dict(files)
+        self.branches[branch] = [sha, *self.branches.get(branch, [])]
         return sha
 
     def at(self, revision: str) -> str:
-        sha = self.branches.get(revision) or self.tags.get(revision) or revision
+        sha = self.branches.get(revision, [revision])[0]
         if sha not in self.trees:
             raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return sha
@@ -87,17 +81,14 @@ class Repo:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next `times` requests "METHOD path" that match, after the first `skip`.
-
-    Answered is `status` or `body`; the connection is `cut` "before" or "after"; `do` is called first.
-    """
+    """What goes wrong with the next `times` requests "METHOD path" that match, after the first `skip`."""
 
     match: str
     status: int | None = None
     times: int = 1
     skip: int = 0
     body: bytes | None = None
-    cut: str = ""
+    cut: str = ""  # the connection, "before" or "after" the request is done
     headers: dict[str, str] = field(default_factory=dict)
     do: Callable[[], object] | None = None
 
@@ -109,22 +100,8 @@ class Fault:
         return self.skip < 0
 
 
-def described(repo: Repo, commit: str) -> dict[str, Any]:
-    found = re.match(rb"---\n(.*?)\n---", repo.trees[commit].get("README.md", b""), re.DOTALL)
-    card = yaml.safe_load(found[1]) if found else {}
-    return {
-        **{"_id": commit, "id": repo.id.removeprefix("datasets/"), "modelId": repo.id, "sha": commit},
-        **{"lastModified": "2026-01-01T00:00:00.000Z", "private": repo.private},
-        **{"tags": card.get("tags", []), "cardData": card},
-    }
-
-
 class Hub:
-    """The server of this process, and a test's view behind the client's back.
-
-    `repos` are the repositories, "datasets/..." of data; `requests` (method, path without query) so far;
-    `home` is HF_HOME of this process and its children, emptied by `reset`.
-    """
+    """The server of this process, with a test's view of its `repos` and `requests` (method, path)."""
 
     token, read_token = WRITE, READ  # not in the namespace "foreign"
 
@@ -145,7 +122,7 @@ class Hub:
         self.requests: list[tuple[str, str]] = []
         for path in self.home.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        # Otherwise the client asks the Hub for a list of coding agents, once a day.
+        # Otherwise the client asks for a list of coding agents, once a day.
         (self.home / ".agent_harnesses.json").write_text('{"harnesses": {}, "standardEnvVars": []}')
 
     def set_environment(self) -> None:
@@ -162,20 +139,16 @@ class Hub:
         vars(repo).update(options)
         return repo.commit(files)
 
-    def edit(self, repo_id: str, **files: bytes | None) -> str:
-        """Change files on main as a colleague does; None removes one. "__" stands for "."."""
-        found = self.files(repo_id) | {name.replace("__", "."): data for name, data in files.items()}
-        return self.create(repo_id, {name: data for name, data in found.items() if data is not None})
+    def edit(self, repo_id: str, **files: bytes) -> str:
+        """Change files on main as a colleague does. "__" stands for "."."""
+        changed = {name.replace("__", "."): data for name, data in files.items()}
+        return self.create(repo_id, self.files(repo_id) | changed)
 
     def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
         return dict(self.repos[repo_id].trees[self.repos[repo_id].at(revision)])
 
     def commits(self, repo_id: str, revision: str = "main") -> list[str]:
-        found, sha = [], self.repos[repo_id].at(revision)
-        while sha:
-            found.append(sha)
-            sha = self.repos[repo_id].parents[sha]
-        return found
+        return self.repos[repo_id].branches[revision]
 
     def fault(self, match: str, status: int | None = None, **what: Any) -> None:
         self.faults.append(Fault(match, status, **what))
@@ -186,13 +159,11 @@ class Hub:
     def answer(self, ask: Handler, path: str) -> Answer:
         name = r"((?:datasets/)?[^/]+/[^/]+)"
         for methods, pattern, function, access in (
-            ("GET", "/api/models", self.list_models, None),
             ("POST", "/api/validate-yaml", lambda _: as_json({"errors": [], "warnings": []}), None),
             ("POST", "/api/repos/create", self.create_repo, None),
             ("GET", f"/api/(?:models/)?{name}(?:/revision/([^/]+))?", self.info, "see"),
             ("GET", f"/api/(?:models/)?{name}/tree/([^/]+)", self.tree, "see"),
-            ("GET", f"/api/models/{name}/refs", self.refs, "see"),
-            ("POST", f"/api/models/{name}/(tag|branch)/([^/]+)", self.reference, "write"),
+            ("POST", f"/api/models/{name}/branch/([^/]+)", self.branch, "write"),
             ("POST", f"/api/models/{name}/preupload/([^/]+)", self.preupload, "write"),
             ("POST", f"/api/models/{name}/commit/([^/]+)", self.commit, "write"),
             ("POST", rf"/{name}\.git/info/lfs/objects/batch", self.batch, "write"),
@@ -221,43 +192,31 @@ class Hub:
             raise HubError(403 if role else 401, "Forbidden: a write token is needed")
         return repo
 
-    def list_models(self, ask: Handler) -> Answer:
-        org, (tag,) = ask.query["author"][0], ask.query["filter"]
-        seen = [repo for repo in self.repos.values() if ask.role or not repo.private]
-        found = [described(repo, repo.at("main")) for repo in seen if repo.id.startswith(f"{org}/")]
-        return as_json([model for model in found if tag in model["tags"]])
-
     def create_repo(self, ask: Handler) -> Answer:
         name = f"{ask.asked['organization']}/{ask.asked['name']}"
         if ask.role != WRITE or name.startswith("foreign/"):
-            raise HubError(403 if ask.role else 401, "You don't have the rights to create a model")
+            raise HubError(403 if ask.role else 401, "no right to create a model")
         if name in self.repos:
-            raise HubError(409, "You already created this model repo")
+            return as_json({"error": "You already created this model repo", "url": f"{self.url}/{name}"}, 409)
         private = bool(ask.asked.get("private")) or ask.asked.get("visibility") == "private"
         self.create(name, {".gitattributes": b"*.safetensors filter=lfs"}, private=private)
         return as_json({"url": f"{self.url}/{name}", "name": name, "id": name})
 
     def info(self, ask: Handler, repo: Repo, revision: str | None) -> Answer:
         commit = repo.at(revision or "main")
-        files = repo.trees[commit].items()
-        siblings = [{"rfilename": path} | listed(path, data, "blobId", "sha256") for path, data in files]
-        return as_json({**described(repo, commit), "siblings": siblings})
+        facts = {"id": repo.id.removeprefix("datasets/"), "_id": commit, "sha": commit}
+        siblings = [{"rfilename": path} for path in repo.trees[commit]]
+        return as_json({**facts, "private": repo.private, "siblings": siblings})
 
     def tree(self, ask: Handler, repo: Repo, revision: str) -> Answer:
         files = repo.trees[repo.at(revision)].items()
-        return as_json(
-            [{"type": "file", "path": path} | listed(path, data, "oid", "oid") for path, data in files]
-        )
+        facts = [{"path": path, "oid": etag(path, data), "size": len(data)} for path, data in files]
+        return as_json([{"type": "file", **each} for each in facts])
 
-    def refs(self, ask: Handler, repo: Repo) -> Answer:
-        tags = [{"name": t, "ref": f"refs/tags/{t}", "targetCommit": sha} for t, sha in repo.tags.items()]
-        return as_json({"branches": [], "tags": tags, "converts": []})
-
-    def reference(self, ask: Handler, repo: Repo, kind: str, ref: str) -> Answer:
-        known, new = (repo.tags, ask.asked["tag"]) if kind == "tag" else (repo.branches, ref)
-        if new in known:
-            raise HubError(409, f"Reference exists already: {new}")
-        known[new] = repo.at(ref if kind == "tag" else "main")
+    def branch(self, ask: Handler, repo: Repo, name: str) -> Answer:
+        if name in repo.branches:
+            raise HubError(409, f"Reference exists already: {name}")
+        repo.branches[name] = repo.branches["main"]
         return as_json({})
 
     def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:
@@ -266,13 +225,12 @@ class Hub:
             mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
             file |= {"uploadMode": mode, "shouldIgnore": False}
             if (data := tree.get(file["path"])) is not None:
-                found = listed(file["path"], data, "oid", "oid")
-                file["oid"] = found.get("lfs", found)["oid"]
+                file["oid"] = etag(file["path"], data)
         return as_json(ask.asked)
 
     def commit(self, ask: Handler, repo: Repo, branch: str) -> Answer:
         header, *lines = (json.loads(line) for line in ask.body.splitlines() if line.strip())
-        if header["value"].get("parentCommit") not in (None, repo.branches[branch]):
+        if header["value"].get("parentCommit") not in (None, repo.at(branch)):
             raise HubError(412, "A commit has happened since. Please refresh and try again.")
         files = dict(repo.trees[repo.at(branch)])
         for line in lines:
@@ -289,8 +247,6 @@ class Hub:
         return as_json({"transfer": "basic", "objects": ask.asked["objects"]})
 
     def upload(self, ask: Handler, oid: str) -> Answer:
-        if hashlib.sha256(ask.body).hexdigest() != oid:
-            raise HubError(400, "the content is not what its name says")
         self.objects[oid] = ask.body
         return as_json({})
 
@@ -299,16 +255,14 @@ class Hub:
         data = repo.trees[commit].get(path)
         if data is None:
             raise HubError(404, "Entry not found", "EntryNotFound")
-        found = listed(path, data, "oid", "oid")
-        return 200, data, {"X-Repo-Commit": commit, "ETag": f'"{found.get("lfs", found)["oid"]}"'}
+        return 200, data, {"X-Repo-Commit": commit, "ETag": f'"{etag(path, data)}"'}
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def handle_request(self) -> None:
-        hub, url = self.server.hub, urlsplit(self.path)
-        path, self.query = url.path, parse_qs(url.query)
+        hub, path = self.server.hub, urlsplit(self.path).path
         hub.requests.append((self.command, path))
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         kind = self.headers.get("Content-Type", "")

@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torchvision
-from torch import nn
 
 import zoo
 from tests import convert_helpers as made
 from tests.convert_helpers import changed, refusal
-from zoo.conversion import FAMILIES
 from zoo.errors import RecipeError, ReleaseError
 from zoo.recipe import Recipe
 
@@ -38,7 +35,7 @@ def with_state(**values: Any) -> Any:
 QUERY = "encoder_q.conv1.weight"
 GIANT = torch.zeros(1).expand(1 << 20, 1 << 20)  # 4 TiB of a file of a few bytes
 CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "unknown": (with_state(**{"extra.weight": torch.zeros(2)}), ("1 of", "extra.weight", "--leave-out")),
+    "unknown": (with_state(**{"extra.weight": torch.zeros(2)}), ("extra.weight", "--leave-out")),
     "escape": (with_state(**{ESCAPE * 10_000: torch.zeros(1)}), ("\\x1b",)),
     "missing": (
         lambda state: state.pop("module.encoder_q.layer3.2.bn2.running_var"),
@@ -48,7 +45,11 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "not finite": (with_state(**{QUERY: torch.full((16, 3, 3, 3), math.nan)}), ("not finite: conv1.weight",)),
     "giant": (with_state(**{"linear.weight": GIANT}), ("linear.weight", "more values than the file")),
     "centers": (with_state(**{"linear.weight": torch.zeros(9, 64)}), ("centers", "[9, 64]")),
-    "twice": (lambda state: state.update({"linear.bias": torch.zeros(7)}), ("two tensors", "linear.bias")),
+    "fp8": (
+        with_state(**{"linear.weight": torch.zeros(7, 64).to(torch.float8_e4m3fn)}),
+        ("centers", "float8"),
+    ),
+    "twice": (lambda state: state.update({"linear.bias": torch.zeros(7)}), ("twice", "linear.bias")),
 }
 
 
@@ -67,58 +68,27 @@ def test_unknown_keys_are_left_out_only_when_they_are_named(paco: Path, tmp_path
     beside = {
         "args": argparse.Namespace(lr=0.03, path=Path("data"), __setstate__="not called"),
         "opt": argparse.Namespace(nested=argparse.Namespace(a=1)),
-        **{"best_acc1": np.float64(67.5), "history": np.arange(3.0), ESCAPE: 1, "epoch": 10**500},
+        **{"best_acc1": np.float64(67.5), "history": np.arange(3.0), ESCAPE: 1},
     }
     torch.save(torch.load(file) | beside, file)
-    release = zoo.convert(file, "paco", tmp_path / "out", leave_out=["deco?er.*", "*.extra"])
+    release = zoo.convert(file, "paco", tmp_path / "out", arch=PACO, leave_out=["deco?er.*", "*.extra"])
     left_out = release.recipe["converted"]["left_out"]
     assert left_out["left out on request"] == "decoder.a, encoder_q.layer1.extra"
-    assert "args, opt" in left_out["state of the training"]
-    assert "best_acc1, history" in left_out["not weights"] and left_out["not weights"].isprintable()
-    assert release.recipe["converted"]["epoch"] is None
+    assert "args" in left_out["not weights"] and left_out["not weights"].isprintable()
 
 
-FILES: dict[str, Any] = {
-    "moco": lambda path: made.save(path, made.MoCo()),
-    "moco-v3": lambda path: made.save(path, made.MoCoV3()),
-    "paco": lambda path: made.save(path, made.PaCo()),
-    "gpaco": lambda path: made.save(path, made.PaCo(generalised=True)),
-    "ft": lambda path: made.save_ft(path, made.SingleHead(), made.SingleHead()),
-    "pico": lambda path: made.save(path, made.PiCO()),
-    "solo-learn": lambda path: made.save_lightning(path, made.SoloLearnMoCo()),
-}
-
-
-@pytest.mark.parametrize("family", FILES)
-def test_a_wrong_family_is_told_the_right_one(tmp_path: Path, family: str) -> None:
-    file = FILES[family](tmp_path / "file.pth")
-    for other in FAMILIES.keys() - {family}:
-        assert f"--family {family}" in refusal(file, other, tmp_path, arch="resnet18"), other
-
-
-def test_the_architecture_is_the_one_that_fits_or_that_the_file_names(tmp_path: Path) -> None:
-    file = made.save(tmp_path / "last.pth.tar", made.MoCo(), arch="resnet50")  # the tensors are not that
-    for arch in ("resnetblur18", "resnet34"):  # the first has the same shapes and computes something else
-        assert refusal(file, "moco", tmp_path, arch=arch).endswith("What fits: --arch resnet18")
-    release = zoo.convert(file, "moco", tmp_path / "named", size=64)
-    assert (release.config["architecture"], release.name) == ("resnet18", "resnet18.moco_last")
-    options: dict[str, Any] = {"model_args": made.VIT, "size": 32}  # its size is all that tells them apart
-    file = made.save(tmp_path / "f.pth.tar", made.MoCoV3(), arch="vit_small")
-    both = "vit_small_patch16_224, vit_small_patch16_384"
-    assert f"several fit: {both}" in refusal(file, "moco-v3", tmp_path / "x", **options)
-    file = made.save(tmp_path / "f.pth.tar", made.MoCoV3(), arch="vit_small_patch16_384")
-    release = zoo.convert(file, "moco-v3", tmp_path / "vit", **options)
-    assert release.config["architecture"] == "vit_small_patch16_384"
-    file = made.save_lightning(tmp_path / "solo.ckpt", made.SoloLearnMoCo())  # which implies an argument
-    message = refusal(file, "solo-learn", tmp_path, arch="resnet18")
-    assert "stem_padding" in message and message.endswith("What fits: --arch resnet18_cifar")
+@pytest.mark.parametrize("family", ["moco", "gpaco", "ft", "pico", "solo-learn", "timm"])
+def test_another_familys_file_is_refused(paco: Path, tmp_path: Path, family: str) -> None:
+    refusal(paco, family, tmp_path, arch="resnet18")
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"family": "mocov3"}, 'Did you mean "moco-v3"?'),
-        ({"arch": "cifar_resnet2O"}, '"cifar_resnet2O". Did you mean'),
+        ({"arch": "cifar_resnet2O"}, 'Did you mean "cifar_resnet'),
+        ({"arch": "resnetblur18"}, "--arch"),  # which computes something else with these names
+        ({"arch": "cifar_resnet32"}, "missing: layer1.3.conv1.weight"),
         ({"model_args": {"pretrained": True}}, "pretrained cannot be part of a release"),
         ({"encoder": "key"}, "--encoder: found key"),
         ({"name": f"x{ESCAPE}"}, "name"),
@@ -126,10 +96,10 @@ def test_the_architecture_is_the_one_that_fits_or_that_the_file_names(tmp_path: 
         ({"size": 0}, '"input_size": found 0'),
         ({"mean": (math.nan, 0.5, 0.5)}, '"mean.0": found nan'),
         ({"std": np.array([1.0, 0.0, 1.0])}, '"std.1": found 0.0'),
-        ({"class_counts": ["1"] * 7}, "class counts: found ['1'"),
-        ({"class_counts": [1, 2]}, "found 2 class counts, expected 7"),
+        ({"class_counts": ["x"] * 7}, "'x'"),
+        ({"class_counts": [1, 2]}, "class counts: found [1, 2], expected 7"),
         ({"labels": [*"abcdef", f"g{ESCAPE}"]}, "of class 6"),
-        ({"labels": "labels.txt"}, "labels: no list, no file"),
+        ({"labels": "labels.txt"}, "labels.txt"),
         ({"labels": "digits"}, "found 10 labels, expected 7"),
     ],
     ids=str,
@@ -139,40 +109,22 @@ def test_options_that_cannot_be(paco: Path, tmp_path: Path, options: dict[str, A
     assert expected in refusal(paco, given.pop("family"), tmp_path, **given)
 
 
-def test_an_encoder_or_centers_that_the_file_lacks(tmp_path: Path) -> None:
+def test_an_encoder_that_the_file_lacks(tmp_path: Path) -> None:
     file = made.save(tmp_path / "gpaco.pth", made.PaCo(generalised=True))
     assert "holds no momentum encoder" in refusal(file, "gpaco", tmp_path, encoder="momentum")
-    moco = made.save(tmp_path / "moco.pth", made.MoCo())
-    assert "found 2 class counts, expected 0" in refusal(moco, "moco", tmp_path, class_counts=[1, 2])
-    model: Any = made.SoloLearnMoCo()  # with two encoders of one kind, of which one would be taken
-    model.encoder = torchvision.models.resnet18()  # as versions before 1.0.4 name the backbone
-    model.encoder.fc = nn.Identity()
-    message = refusal(made.save_lightning(tmp_path / "f.ckpt", model), "solo-learn", tmp_path)
-    assert "120 of" in message and "encoder.* (120)" in message
 
 
 def test_files_that_are_no_checkpoints(paco: Path, tmp_path: Path) -> None:
     file, whole = tmp_path / "f.pth", paco.read_bytes()
-    for content in (
-        whole[: len(whole) // 2],
-        b"",
-        b"\x80\x02<a",
-        b"version https://git-lfs.github.com/spec/v1\n",
-    ):
+    for content in (whole[: len(whole) // 2], b"", b"\x80\x02<a", b"\x08" + bytes(7) + b"{" * 8):
         file.write_bytes(content)
         assert "f.pth: damaged" in refusal(file, "paco", tmp_path)
-    (tmp_path / "f.safetensors").write_bytes(b"\x08" + bytes(7) + b"{" * 8)
-    assert "damaged" in refusal(tmp_path / "f.safetensors", "moco", tmp_path)
     assert "no such file" in refusal(tmp_path / "absent.pth", "moco", tmp_path)
     endless: dict[str, Any] = {"tensor": torch.zeros(1)}
     endless["again"] = endless
-    for plain, expected in (
-        ([torch.zeros(2)], "found a list, expected a dict"),
-        ({"epoch": 3, ESCAPE: {}}, "holds no weights: found epoch"),
-        ({"state_dict": endless}, "nested too deeply"),
-    ):
+    for plain in ([torch.zeros(2)], {"epoch": 3, ESCAPE: {}}, {"state_dict": endless}):
         torch.save(plain, file)
-        assert expected in refusal(file, "moco", tmp_path)
+        assert "f.pth: " in refusal(file, "moco", tmp_path)
 
 
 class Hostile:
@@ -205,8 +157,8 @@ def test_a_hostile_pickle_does_not_run(tmp_path: Path, zipped: bool, kind: type[
 
 
 def test_a_release_is_not_overwritten_and_no_recipe(paco: Path, tmp_path: Path) -> None:
-    zoo.convert(paco, "paco", tmp_path / "out")
+    zoo.convert(paco, "paco", tmp_path / "out", arch=PACO)
     with pytest.raises(ReleaseError, match="holds a release already"):
-        zoo.convert(paco, "paco", tmp_path / "out")
+        zoo.convert(paco, "paco", tmp_path / "out", arch=PACO)
     with pytest.raises(RecipeError, match=r"cannot be trained"):
         Recipe.load(tmp_path / "out" / "recipe.yaml")

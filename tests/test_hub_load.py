@@ -1,21 +1,18 @@
-"""`zoo.load`, `zoo.open`, `zoo.pull` and `zoo.list_hub`: revisions, cache, own folders, what goes wrong."""
+"""`zoo.load`, `zoo.open` and `zoo.pull`: revisions, cache, own folders, what goes wrong."""
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
-from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub import hf_hub_download
 
 import zoo
-from tests.hub_helpers import EVALUATION, NAME, REPO
+from tests.hub_helpers import NAME, REPO
 from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.hub import resolve
-from zoo.hub.fetch import folder_of
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +33,7 @@ def asked(hub, since=0):
 
 def test_branch_tag_and_commit_pin_what_is_loaded(made, retrained, hub):
     first = hub.create(REPO, contents(made.path))
-    HfApi(token=hub.token).create_tag(REPO, tag="v1")
+    hub.repos[REPO].branches["v1"] = [first]
     second = hub.create(REPO, contents(retrained.path))
     images = torch.randn(1, 3, 32, 32)
     for revision, commit, release in (
@@ -70,7 +67,7 @@ print(json.dumps(found))
 
 def test_offline_the_cache_alone_is_used(made, hub):
     commit = hub.create(REPO, contents(made.path))
-    HfApi(token=hub.token).create_tag(REPO, tag="v1")
+    hub.repos[REPO].branches["v1"] = [commit]
     hub.create("alice/other", contents(made.path))
     zoo.open(REPO)
     zoo.open(f"{REPO}@v1")
@@ -88,62 +85,33 @@ def test_offline_the_cache_alone_is_used(made, hub):
     assert asked(hub, since) == []
 
 
-def test_what_is_recorded_is_fetched_without_weights(made, hub):
-    hub.create(REPO, contents(made.path))
-    assert zoo.release.format.read_config(folder_of(resolve(REPO), weights=False)) == made.config
-    assert not [path for path in asked(hub) if "model.safetensors" in path]
-
-
 # --- pull
 
 
-def test_pull_fetches_what_belongs_to_a_release_and_mends_the_cache(made, hub, tmp_path):
+def test_pull_fetches_what_belongs_to_a_release_and_checks_it(made, hub, tmp_path):
     others = {"notes.txt": b"", "folder/x.png": b"p", "evil.pkl": b".", "../up.png": b"p"}
     hub.create(REPO, contents(made.path) | others)
     cached = zoo.pull(REPO)
     assert contents(cached.path) == contents(made.path)
     assert not [path for path in asked(hub) if any(name.split("/")[-1] in path for name in others)]
-    for name in ("model.safetensors", "metrics.json"):
-        file = (cached.path / name).resolve()
-        file.chmod(0o644)
-        file.write_bytes(file.read_bytes()[:-1] + b"?")
-    with pytest.raises(ReleaseError, match=r"sha256 \w+, but config\.json records"):
-        zoo.load(REPO)
-    assert contents(zoo.pull(REPO).path) == contents(made.path)
     own = zoo.pull(REPO, out=tmp_path / "deep" / "own")
     assert contents(own.path) == contents(made.path)
     assert [path.name for path in own.path.parent.iterdir()] == ["own"]
     assert not any(file.is_symlink() for file in own.path.iterdir())
+    file = (cached.path / "model.safetensors").resolve()
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    for call in (zoo.load, zoo.pull):
+        with pytest.raises(ReleaseError, match=r"sha256 \w+, but config\.json records"):
+            call(REPO)
 
 
-def test_pull_brings_a_folder_up_to_date_and_keeps_its_changes(made, retrained, hub, tmp_path):
-    out = tmp_path / "own"
+def test_pull_leaves_a_folder_that_holds_something_alone(made, hub, tmp_path):
     hub.create(REPO, contents(made.path))
-    zoo.pull(REPO, out=out)
-    assert contents(zoo.pull(REPO, out=out).path) == contents(made.path)
-    (out / "mine.txt").write_text("stays")
-    hub.create(REPO, contents(retrained.path))
-    zoo.pull(REPO, out=out)
-    assert zoo.open(out).config == retrained.config and not (out / "curves.png").exists()
-    assert (out / "mine.txt").read_text() == "stays"
-    zoo.open(out).verify()
-    zoo.open(out).add_evaluation(EVALUATION)
-    hub.edit(REPO, example__png=b"\x89PNG")
-    zoo.pull(REPO, out=out)
-    assert (out / "example.png").exists() and zoo.open(out).metrics["evaluations"] == [EVALUATION]
-    hub.create(REPO, contents(made.path))
-    before = contents(out)
-    with pytest.raises(ReleaseError, match=r"model\.safetensors is"):
-        zoo.pull(REPO, out=out)
-    assert contents(out) == before
-
-
-def test_pull_refuses_a_folder_that_holds_something_else(made, hub, tmp_path):
-    hub.create(REPO, contents(made.path))
-    (tmp_path / "file").touch()
     release_of(tmp_path / "other", trained_encoder(), name="cifar_resnet20.b")
-    for out, message in (("file", "found no empty folder"), ("other", r"cifar_resnet20\.b")):
-        with pytest.raises(ReleaseError, match=message):
+    (tmp_path / "file").touch()
+    for out in ("file", "other"):
+        with pytest.raises(ReleaseError, match=f"{out}: found no empty folder"):
             zoo.pull(REPO, out=tmp_path / out)
     assert zoo.open(tmp_path / "other").name == "cifar_resnet20.b"
 
@@ -157,7 +125,7 @@ def test_pull_refuses_a_folder_that_holds_something_else(made, hub, tmp_path):
         ({"config.json": b"{}"}, "expected a release, or a model in timm's format"),
         ({"config.json": b'{"architecture": "resnet18"}'}, '"pretrained_cfg"'),
         ({"config.json": None}, "config.json is missing"),
-        ({"model.safetensors": None, "encoder.pth": b"\x80\x04harm."}, "model.safetensors.*zoo convert"),
+        ({"model.safetensors": None, "encoder.pth": b"\x80\x04harm."}, r"model\.safetensors"),
         ({"recipe.yaml": None}, "recipe.yaml is missing"),
     ],
 )
@@ -175,9 +143,8 @@ INFO, WEIGHTS = f"GET /api/models/{REPO}/revision/main$", "GET .*/model.safetens
 FAULTS = {
     "gated": (WEIGHTS, {"status": 403, "headers": {"X-Error-Code": "GatedRepo"}}, "access must be requested"),
     "429": (INFO, {"status": 429}, "429"),
-    "cut": (INFO, {"cut": "before"}, "no connection to http://127"),
+    "cut": (INFO, {"cut": "before"}, "http://127"),
     "no Hub": (INFO, {"body": b"<html>log in</html>"}, "JSONDecodeError"),
-    "other bytes": (WEIGHTS, {"body": "?"}, "but config.json records"),
 }
 
 
@@ -186,8 +153,6 @@ def test_a_failing_download_is_one_clear_error_and_a_retry_works(made, hub, impa
     files = contents(made.path)
     hub.create(REPO, files)
     match, fault, message = FAULTS[what]
-    if fault.get("body") == "?":  # as long as the true one
-        fault = {"body": bytes(len(files["model.safetensors"]))}
     hub.fault(match, times=100, **fault)
     with pytest.raises(ReleaseError, match=message) as caught:
         zoo.pull(REPO, out=tmp_path / "out")
@@ -197,12 +162,11 @@ def test_a_failing_download_is_one_clear_error_and_a_retry_works(made, hub, impa
     assert contents(zoo.pull(REPO, out=tmp_path / "out").path) == files
 
 
-def test_without_an_answer_the_cache_is_used_and_pull_says_so(made, hub, impatient, caplog):
+def test_without_an_answer_the_cache_is_used(made, hub, impatient):
     commit = hub.create(REPO, contents(made.path))
     zoo.open(REPO)
     hub.fault("GET /api/models", times=100, status=500)
     assert zoo.pull(REPO).path.name == commit
-    assert "Taking what the local cache has" in caplog.text
     with pytest.raises(ReleaseError, match="500"):
         zoo.open("alice/other")
 
@@ -214,41 +178,15 @@ def test_without_a_network_it_is_said_at_once(made, hub, request):
     assert zoo.load("alice/cached").num_features == 64
     for call in (
         lambda: zoo.open(REPO),
-        lambda: zoo.list_hub("alice"),
         lambda: zoo.push(made, REPO, token="x"),
     ):
-        with pytest.raises(ReleaseError, match="no connection to http://127"):
+        with pytest.raises(ReleaseError, match="http://127"):
             call()
 
 
 def test_private_repositories_open_with_a_token(made, hub, monkeypatch):
     hub.create(REPO, contents(made.path), private=True)
-    with pytest.raises(ReleaseError, match=r"does not exist, or is private: log in with"):
+    with pytest.raises(ReleaseError, match=r"log in.*\(401\)"):
         zoo.load(REPO)
-    with pytest.raises(ReleaseError, match=r"does not accept the token \(401\)"):
-        zoo.load(REPO, token="hf_wrong")
     monkeypatch.setenv("HF_TOKEN", hub.read_token)
     assert zoo.load(REPO).num_features == 64
-
-
-# --- the list
-
-
-def test_list_hub_reads_the_cards(made, hub, tmp_path):
-    release = zoo.open(shutil.copytree(made.path, tmp_path / "r"))
-    release.add_evaluation(EVALUATION)
-    hub.create(REPO, contents(release.path))
-    hub.create("alice/hidden", contents(made.path), private=True)
-    hub.create("alice/unrelated", {"README.md": b"---\ntags: [timm]\n---\n"})
-    hub.create("bob/other", hub.files(REPO))
-    hostile = b'---\ntags: [contrastive-zoo, "\\e[31mred"]\nmodel-index: 3\n---\n'
-    hub.create("alice/hostile", {"README.md": hostile})
-    first, other = zoo.list_hub("alice")
-    assert first[:4] == (REPO, "paco", "digits", "91.5 knn") and first.updated is not None
-    assert (other.repo_id, other.objective) == ("alice/hostile", "\\x1b[31mred")
-    assert [each.repo_id for each in zoo.list_hub("alice", token=hub.token) if each.private] == [
-        "alice/hidden"
-    ]
-    for org in ("alice/x", "", "../x"):
-        with pytest.raises(ReleaseError, match='expected "org/name"'):
-            zoo.list_hub(org)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoo.experiments.table import Results, table
     from zoo.hub import load
     from zoo.hub import open as open
-    from zoo.hub.pull import pull
+    from zoo.hub.fetch import pull
     from zoo.hub.push import push
     from zoo.modules.centers import Centers
     from zoo.objectives import register_objective
@@ -54,7 +54,7 @@ _HOME_OF = {
         "zoo.experiments.sweep": ("Sweep", "sweep"),
         "zoo.experiments.table": ("Results", "table"),
         "zoo.hub": ("load", "open"),
-        "zoo.hub.pull": ("pull",),
+        "zoo.hub.fetch": ("pull",),
         "zoo.hub.push": ("push",),
         "zoo.modules.centers": ("Centers",),
         "zoo.objectives": ("register_objective",),

@@ -121,7 +121,6 @@ def push(
     private: bool = Option(False, "--private", help="Create the repository private."),
     license: str | None = Option(None, "--license", metavar="ID", help="Set the weights' licence first."),
     base: str | None = Option(None, "--base", metavar="REV", help="The revision that yours is based on."),
-    images: bool = Option(False, "--images", help="Also publish hashes of training images of your own."),
     dry_run: bool = Option(False, "--dry-run", help="Check it, and print what would be sent."),
 ) -> None:
     """Publish a release on the Hub, after checking it and merging what others changed there."""
@@ -129,13 +128,13 @@ def push(
     from zoo.hub.push import prepare
 
     if dry_run:
-        ready, branch, contents = prepare(release, repo_id, images=images)
+        ready, branch, contents = prepare(release, repo_id)
         print(f"{ready.name} can be pushed to {repo_id}, branch {branch}: {', '.join(contents)}")
         return
     opened = zoo.open(release)
     if license is not None:
         opened = opened.with_license(license)
-    address = zoo.push(opened, repo_id, private=private, base=base, images=images)
+    address = zoo.push(opened, repo_id, private=private, base=base)
     print(f'{address}\n\nload it:  zoo.load("{repo_id}@{address.rpartition("/")[2]}")')
 
 
@@ -153,9 +152,7 @@ def pull(
 
 def convert(
     file: Path = Argument(help="Checkpoint (torch.save or .safetensors), or a published one's name."),
-    family: str | None = Option(
-        None, help="moco, moco-v3, paco, gpaco, ft, pico, lightly, solo-learn, timm."
-    ),
+    family: str | None = Option(None, help="moco, moco-v3, paco, gpaco, ft, pico, solo-learn, timm."),
     arch: str | None = Option(None, help="Its name in timm. Default: what the file says."),
     out: Path | None = OUT,
     name: str | None = Option(None, help="Name of the weights, ARCH.TAG."),

@@ -2,88 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import timm
 import torch
-from PIL import Image
+from timm.utils.misc import natural_key
 from torch import Tensor, nn
 
-from zoo.config import Config, dump_yaml, parse
-from zoo.conversion.classes import Order, read_classes
-from zoo.conversion.families import (
-    CENTERS,
-    FAMILIES,
-    IMAGENET,
-    MOMENTUM,
-    MOMENTUM_CENTERS,
-    PROTOTYPES,
-    PUBLISHED,
-    QUERY,
-    Family,
-)
-from zoo.conversion.read import Checkpoint, fetch, read_checkpoint, summary
-from zoo.conversion.tensors import FLOATS, Parts, build, fit_encoder, sort_out, split_classifier, to_timm
+from zoo.config import dump_yaml, parse
+from zoo.conversion import families as kinds
+from zoo.conversion.families import FAMILIES, PUBLISHED, Family
+from zoo.conversion.read import fetch, read_checkpoint, summary
+from zoo.conversion.tensors import FLOATS, build, fit_encoder, sort_out, split_classifier
+from zoo.data import open_dataset, parse_data_spec
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import RUNS, is_file
+from zoo.files import RUNS, is_dir, is_file, read_text
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format
 from zoo.release.release import check_arguments
-from zoo.release.schema import MAX_NAME, Input
+from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
 from zoo.release.write import write_release
 
-_PARTS = {"query": (QUERY, CENTERS), "momentum": (MOMENTUM, MOMENTUM_CENTERS)}
+_PARTS = {
+    "query": (kinds.QUERY, kinds.CENTERS),
+    "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS),
+}
 _SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
-
-
-_DESCRIPTION = (
-    "The {} encoder of `{}`, a checkpoint in the layout of {}, converted to this format; nothing was trained "
-    "here, and no figure of its authors was measured again."
-)
-
-
-class Stated(Config):
-    """What timm's train.py writes into a checkpoint's `args`, as far as it changes what is computed."""
-
-    model: str | None = None
-    model_kwargs: dict[str, Any] = {}
-    gp: str | None = None
-    bn_eps: float | None = None
-    img_size: int | None = None
-    input_size: int | list[int] | None = None  # DeiT's code has one number
-    crop_pct: float | None = None
-    crop_mode: Literal["center", ""] | None = None  # a release has no other
-    interpolation: str | None = None
-    mean: list[float] | None = None
-    std: list[float] | None = None
-    class_map: str | None = None
-    dataset: str | None = None
-
-    @property
-    def size(self) -> int | None:
-        """Pixels of the input."""
-        found = self.input_size or self.img_size
-        return found[-1] if isinstance(found, list) else found
-
-    @property
-    def label_order(self) -> Order | None:
-        """How classes were numbered: timm reads folders in natural order, torchvision in plain order."""
-        if self.class_map != "" or self.dataset is None:  # a list of the user's, or no file of train.py
-            return None
-        return "plain" if self.dataset.startswith("torch/") else None if "/" in self.dataset else "natural"
-
-    def model_args(self, arch: str) -> dict[str, Any]:
-        """Arguments that the architecture was built with."""
-        args = {"global_pool": self.gp, "bn_eps": self.bn_eps, **self.model_kwargs}
-        cfg = timm.get_pretrained_cfg(arch)
-        if cfg is not None and cfg.fixed_input_size and self.size not in (None, cfg.input_size[-1]):
-            args.setdefault("img_size", self.size)
-        return {key: value for key, value in args.items() if value is not None}
+_MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
 
 
 def convert(
@@ -96,7 +45,7 @@ def convert(
     encoder: Literal["query", "momentum"] = "query",
     model_args: Mapping[str, Any] | None = None,
     labels: Sequence[str] | str | Path | None = None,
-    label_order: Order | None = None,
+    label_order: Literal["natural", "plain"] | None = None,
     class_counts: Sequence[int] | str | Path | None = None,
     size: int | None = None,
     crop_pct: float | None = None,
@@ -121,8 +70,8 @@ def convert(
         encoder: "query" for the trained encoder, "momentum" for its moving average.
         model_args: arguments of the architecture, beside what the family implies or the file says.
         labels: classes of the centers: names, a file with one a line, or a folder or data spec that has them.
-        label_order: how a folder's classes were numbered, where the file or family does not say it.
-        class_counts: training images of each class, given as `labels` are; -1, unknown, when None.
+        label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as timm does, or "plain".
+        class_counts: training images of each class, or a file with one a line; -1, unknown, when None.
         size: pixels of the input, where they are not the authors', or the file's; so too:
         crop_pct: part of the resized image that the central crop keeps.
         interpolation: "bilinear" or "bicubic".
@@ -133,60 +82,87 @@ def convert(
         leave_out: keys of the file to leave out although they are unknown, or shell patterns of them.
 
     Raises:
-        ZooError: for a file that cannot be fetched, or read without running its code; keys that are not
-            understood, missing or of another shape; what does not fit, or contradicts the file's own words.
+        ZooError: for what cannot be read without running its code, is not understood, or does not fit.
     """
     if not is_file(file) and (family is None or str(file) in PUBLISHED):
         name, file = name or str(file), fetch(published := str(file))
         entry = PUBLISHED[published]
         family, arch, dataset = family or entry.family, arch or entry.arch, dataset or "ImageNet-1k"
-    family, file, arch = str(family), Path(file), arch and arch.partition(".")[0]
-    _check_options(family, encoder, label_order, license, model_args or {})
+    family, file = str(family), Path(file)
+    for option, value, known in (
+        *(("family", family, FAMILIES), ("encoder", encoder, _PARTS)),
+        ("label-order", label_order or "plain", ("natural", "plain")),
+    ):
+        if value not in known:
+            near = did_you_mean(value, known)
+            raise ReleaseError(f"--{option}: found {value}, expected one of {', '.join(known)}.{near}")
     project, checkpoint = FAMILIES[family], read_checkpoint(file)
     try:
-        parts = sort_out(checkpoint.tensors, family, leave_out)
+        parts = sort_out(checkpoint.tensors, project, leave_out)
         part, its_centers = _PARTS[encoder]
         if part not in parts.found:
             raise ReleaseError(f"holds no {part}, only {', '.join(parts.found)}; choose another --encoder")
         given, head = parts.found[part], dict[str, Tensor]()
-        stated = _stated(checkpoint.settings if family == "timm" else {})  # others' are of other programs
-        # the encoder, and the linear layer whose rows are class centers
+        # what timm's train.py says; others' settings are of other programs
+        stated = dict(checkpoint.settings) if family == "timm" else {}
+        side = stated.get("input_size") or stated.get("img_size")
+        stated["input_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
+        arch = (arch or str(stated.get("model") or checkpoint.arch or "")).partition(".")[0]
+        architectures = project.architectures or timm.list_models()
+        if arch not in architectures:
+            near = did_you_mean(arch, architectures)
+            raise ReleaseError(f'arch: found "{arch}"; give its name in timm: --arch ARCH.{near}')
+        args = {**_arguments(project, given, stated, arch), **(model_args or {})}
+        check_arguments(args)  # `pretrained` would have timm fetch weights of its own
         if family == "timm":
-            arch = _timm_architecture(arch, stated, checkpoint.arch)
-            args = {**stated.model_args(arch), **(model_args or {})}
-            check_arguments(args)
             tensors, head, linear = split_classifier(given, arch, args)
         else:
-            args = {**project.arguments(given), **(model_args or {})}
-            given, linear = to_timm(given), parts.found.get(its_centers, {})
-            arch, tensors = fit_encoder(given, project, arch, checkpoint.arch, args)
+            tensors, linear = fit_encoder(given, arch, args), parts.found.get(its_centers, {})
         model = build(arch, args, tensors)
-        centers = _centers(linear, parts.found.get(PROTOTYPES, {}).get("prototypes"))
-        # how an image becomes its input
-        user: dict[str, Any] = {"input_size": size, "crop_pct": crop_pct, "interpolation": interpolation}
-        user |= {"mean": _channels(mean, "mean"), "std": _channels(std, "std")}
-        grey = any(given[key].shape != tensors[key].shape for key in given.keys() & tensors.keys())
-        preprocess = _preprocess(model, args, project, centers, user, stated, grey)
+        centers = _centers(linear, parts.found.get(kinds.PROTOTYPES, {}).get("prototypes"))
+        classes = 0 if centers is None else len(centers.weight)
+        user = {"input_size": size, "crop_pct": crop_pct, "interpolation": interpolation}
+        preprocess = _preprocess(model, args, project, classes, stated, {**user, "mean": mean, "std": std})
         if centers is not None and head:
-            whole = build(arch, args, tensors | head, len(centers.weight))
-            centers = centers if _is_linear(model, whole, centers, preprocess.input_size) else None
-        # whose classes the centers are
-        order = label_order or (stated.label_order if family == "timm" else "plain")
-        classes, classify = len(centers.weight) if centers else 0, _classifier(model, centers, preprocess)
-        class_names, counts, numbered = read_classes(labels, class_counts, order, classes, classify)
-    except ReleaseError as error:
+            whole = build(arch, args, tensors | head, classes)
+            if not _is_linear(model, whole, centers, preprocess.input_size):
+                centers, classes = None, 0
+        order = label_order or (None if family == "timm" else "plain")
+        class_names = _class_names(labels, order, classes)
+        if class_counts is not None:
+            counts = torch.tensor([int(count) for count in _listed(class_counts, "class counts")])
+            if len(counts) != classes or (counts < 0).any():
+                raise ReleaseError(f"class counts: found {counts.tolist()}, expected {classes} from 0")
+            centers = centers and centers._replace(class_counts=counts)
+    except (ReleaseError, TypeError, ValueError, LookupError) as error:  # also of what the file states
         raise ReleaseError(f"{file}: {error}") from None
-    if centers is not None:
-        centers = centers._replace(class_counts=torch.tensor(counts))
-    name = name or _name_of(arch, family, file)
+    tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{file.name.partition('.')[0]}".lower()).strip("_")
+    name = name or f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
     target = RUNS / name if out is None else Path(out)
     if format.holds_release(target):
         raise ReleaseError(f'"{target}" holds a release already; choose another --out')
-    text = _DESCRIPTION.format(encoder, file.name, project.repository)
+    text = (
+        f"The {encoder} encoder of `{file.name}`, a checkpoint in the layout of {project.repository}, "
+        "converted to this format; nothing was trained here, and no figure of its authors was measured again."
+    )
+    kept = [part, *([its_centers, kinds.PROTOTYPES] if centers is not None else [])]
+    left_out: dict[str, list[str]] = {}
+    of_head = {} if classes else dict.fromkeys(head, "classifier that is not one linear layer")
+    for key, what in {**parts.kinds, **checkpoint.entries, **of_head}.items():
+        if what not in kept:
+            left_out.setdefault(what, []).append(key)
     recipe = {
         "name": name,
         "description": text,
-        "converted": _record(file, family, encoder, numbered, checkpoint, parts, head, centers is not None),
+        "converted": {
+            "file": file.name,
+            "sha256": format.sha256(file),
+            "family": family,
+            "repository": project.repository,
+            "encoder": encoder,
+            "label_order": label_order,
+            "left_out": {what: summary(keys, limit=4) for what, keys in left_out.items()},
+        },
         "backbone": {"arch": arch, "args": args},
         "objective": {"name": project.objective, **({"feature_transform": True} if family == "ft" else {})},
     }
@@ -208,39 +184,19 @@ def convert(
     )
 
 
-def _check_options(
-    family: str, encoder: str, order: str | None, license: str | None, model_args: Mapping[str, Any]
-) -> None:
-    choices: list[tuple[str, str, Collection[str]]] = [("--family", family, FAMILIES)]
-    choices += [("--encoder", encoder, _PARTS), ("--label-order", order or "plain", ("natural", "plain"))]
-    for option, found, known in choices:
-        if found not in known:
-            near = did_you_mean(found, known)
-            raise ReleaseError(f"{option}: found {found}, expected one of {', '.join(known)}.{near}")
-    check_arguments(model_args)  # `pretrained` would have timm fetch weights of its own
-
-
-def _name_of(arch: str, family: str, file: Path) -> str:
-    stem = re.sub(r"(\.(pth|pt|tar|ckpt|bin|safetensors|th))+$", "", file.name.lower())
-    tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{stem}").strip("_")
-    return f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
-
-
-def _stated(settings: Mapping[Any, Any]) -> Stated:
-    known = {key: settings[key] for key in Stated.model_fields if settings.get(key) is not None}
-    plain = {key: [*value] if isinstance(value, tuple) else value for key, value in known.items()}
-    return parse(Stated, plain, "args", ReleaseError)
-
-
-def _timm_architecture(arch: str | None, stated: Stated, named: str | None) -> str:
-    """Return the architecture of a timm model: what the file says, which the user may not contradict."""
-    found = str(stated.model or named).partition(".")[0]
-    known = found if timm.is_model(found) else None
-    if known and stated.model and arch not in (None, known):
-        raise ReleaseError(f'arch: found "{arch}", but the file says {known}')
-    if not (arch or known):
-        raise ReleaseError("does not say which architecture of timm it is of; give its name: --arch ARCH")
-    return arch or str(known)
+def _arguments(
+    project: Family, encoder: Mapping[str, Tensor], stated: Mapping[Any, Any], arch: str
+) -> dict[str, Any]:
+    """Return the arguments of the architecture that a family implies, or that timm's train.py states."""
+    args = {"global_pool": stated.get("gp"), "bn_eps": stated.get("bn_eps")}
+    args |= dict(stated.get("model_kwargs") or {})
+    for key, width, implied in project.arguments:
+        if key in encoder and (width is None or encoder[key].shape[-1:] == (width,)):
+            args |= implied
+    cfg, size = timm.get_pretrained_cfg(arch), stated.get("input_size")
+    if cfg is not None and cfg.fixed_input_size and size not in (None, cfg.input_size[-1]):
+        args.setdefault("img_size", size)
+    return {key: value for key, value in args.items() if value is not None}
 
 
 def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers | None:
@@ -248,12 +204,11 @@ def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers
         return None
     weight = linear.get("weight", torch.empty(0))
     bias = linear.get("bias", weight.new_zeros(weight.shape[:1]))
-    if not linear.keys() <= {"weight", "bias"} or weight.ndim != 2 or bias.shape != weight.shape[:1]:
-        shapes = {key: [*value.shape] for key, value in linear.items()}
-        raise ReleaseError(f"centers: found {shapes}, expected weight [C, D] and bias [C]")
-    for tensor in (weight, bias, *([] if prototypes is None else [prototypes])):
-        if tensor.dtype not in FLOATS or not torch.isfinite(tensor).all():
-            raise ReleaseError(f"centers: found {tensor.dtype}, or numbers that are not finite")
+    tensors = [weight, bias, *([] if prototypes is None else [prototypes])]
+    fits = linear.keys() <= {"weight", "bias"} and weight.ndim == 2 and bias.shape == weight.shape[:1]
+    if not fits or any(each.dtype not in FLOATS or not torch.isfinite(each).all() for each in tensors):
+        found = {key: f"{value.dtype} {[*value.shape]}" for key, value in linear.items()}
+        raise ReleaseError(f"centers: found {found}, expected finite weight [C, D] and bias [C]")
     counts = torch.full((len(weight),), -1)  # unknown
     return Centers(weight.float(), bias.float(), counts, None if prototypes is None else prototypes.float())
 
@@ -262,52 +217,34 @@ def _preprocess(
     model: nn.Module,
     args: Mapping[str, Any],
     project: Family,
-    centers: Centers | None,
+    classes: int,
+    stated: Mapping[Any, Any],
     given: Mapping[str, Any],
-    stated: Stated,
-    grey: bool,
 ) -> Preprocess:
     """Return how the authors evaluate: timm's default for an architecture is that of other weights.
 
     They all resize larger images to 256 pixels and crop 224, bilinearly; those for CIFAR stay as they are.
-    What an architecture was made for is the `img_size` that it is built with, before timm's default. Weights
-    of no project known were trained as the file says, or else are taken to have been with that default.
+    Weights of no project known were trained as the file says, or else with the architecture's default.
     """
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     side = args.get("img_size", cfg["input_size"])
     size = side[-1] if isinstance(side, list | tuple) else side
     found: dict[str, Any] = timm.data.resolve_model_data_config(model)
     if project.architectures:
-        small, made_for_cifar = size <= _SMALL, int(cfg["input_size"][-1]) <= _SMALL
-        own = (found["mean"], found["std"]) if made_for_cifar else IMAGENET
-        classes = len(centers.weight) if centers else 0
-        mean, std = project.by_classes.get(classes, (project.cifar or own) if small else IMAGENET)
+        small = size <= _SMALL
+        mean, std = project.by_classes.get(classes, project.cifar if small else kinds.IMAGENET)
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
-    found |= {"input_size": stated.size or size, "mean": [*found["mean"]], "std": [*found["std"]]}
-    for key, value in given.items():
-        said = stated.size if key == "input_size" else getattr(stated, key)
-        if key in ("mean", "std"):
-            said = _channels(said, key)
-            if value and said and value != said:
-                raise ReleaseError(f"{key}: found {value}, but the file says {said}")
-            if grey and not (value or said):
-                raise ReleaseError(
-                    f"the encoder takes one channel; give the {key} of its pixels: --{key} NUMBER"
-                )
-        found[key] = value if value is not None else said or found[key]
+    found["input_size"] = size
+    said = {key: value for key, value in stated.items() if value != ""}
+    for source in (said, given):
+        found |= {key: source[key] for key in Input.model_fields if source.get(key) is not None}
+    for key in ("mean", "std"):
+        values = np.atleast_1d(found[key]).tolist()
+        found[key] = values * 3 if len(values) == 1 else values
     checked = parse(Input, {key: found[key] for key in Input.model_fields}, "convert", ReleaseError)
     mean, std = tuple(checked.mean), tuple(checked.std)
     return Preprocess(checked.input_size, checked.crop_pct, checked.interpolation, mean, std)
-
-
-def _channels(values: Any, name: str) -> list[float] | None:
-    """Return one number for each of three channels."""
-    try:
-        found = None if values is None else np.atleast_1d(np.asarray(values, dtype=float)).tolist()
-    except (TypeError, ValueError):
-        raise ReleaseError(f"{name}: found {values!r}, expected one number or three") from None
-    return found * 3 if found and len(found) == 1 else found
 
 
 def _is_linear(encoder: nn.Module, model: nn.Module, centers: Centers, size: int) -> bool:
@@ -321,51 +258,30 @@ def _is_linear(encoder: nn.Module, model: nn.Module, centers: Centers, size: int
     return torch.allclose(found, logits, rtol=1e-3, atol=1e-4 * float(logits.abs().max()))
 
 
-def _classifier(
-    encoder: nn.Module, centers: Centers | None, preprocess: Preprocess
-) -> Callable[[Image.Image], int]:
-    """Return what tells the class of an image."""
-    size = (3, preprocess.input_size, preprocess.input_size)
-    transform = timm.data.create_transform(**dataclasses.asdict(preprocess) | {"input_size": size})
-
-    def classify(image: Image.Image) -> int:
-        assert centers is not None  # nothing else has classes
-        with torch.no_grad():
-            return int(centers.logits(encoder(transform(image)[None])).argmax())
-
-    return classify
+def _listed(source: Any, what: str) -> list[Any]:
+    """Return the values of a list, or the lines of a file."""
+    if not isinstance(source, str | Path):
+        return [*source]
+    try:
+        lines = [line.strip() for line in read_text(Path(source), _MOST_BYTES).splitlines()]
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"{what}: {source}: {error}") from None
+    return [line for line in lines if line]
 
 
-def _record(
-    file: Path,
-    family: str,
-    encoder: str,
-    numbered: str | None,
-    checkpoint: Checkpoint,
-    parts: Parts,
-    head: Mapping[str, Tensor],
-    has_centers: bool,
-) -> dict[str, Any]:
-    """Return what a recipe says of a conversion: its file, what of it is released, and what was left out."""
-    part, its_centers = _PARTS[encoder]
-    found, kinds = {**parts.found}, {**parts.kinds, **checkpoint.entries}
-    if head:  # of a timm model, whose file does not tell it from the encoder
-        found[part] = {key: value for key, value in found[part].items() if key not in head}
-        found[its_centers] = dict(head)
-        if not has_centers:
-            kinds |= dict.fromkeys(head, "classifier that is not one linear layer on the features")
-    kept = {part, *([its_centers, PROTOTYPES] if has_centers else [])}
-    left_out: dict[str, list[str]] = {}
-    for key, what in kinds.items():
-        left_out.setdefault(what, []).append(key)
-    return {
-        "file": file.name,
-        "sha256": format.sha256(file),
-        "family": family,
-        "repository": FAMILIES[family].repository,
-        "encoder": encoder,
-        "epoch": checkpoint.epoch,
-        "label_order": numbered,
-        "tensors": {what: len(tensors) for what, tensors in found.items() if what in kept},
-        "left_out": {what: summary(keys, limit=4) for what, keys in left_out.items() if what not in kept},
-    }
+def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
+    """Return the names of the centers' classes: numbers, those listed, or those of data in an order."""
+    if isinstance(labels, str | Path) and not is_file(labels):
+        config, root = parse_data_spec(f"folder:{labels}" if is_dir(labels) else str(labels))
+        names = [*open_dataset(config, "train", root).class_names]
+        natural = sorted(names, key=natural_key)
+        if names == sorted(names) != natural and order is None:
+            raise ReleaseError("labels: how were 1, 2, 10 numbered? --label-order natural|plain (1, 10, 2)")
+        names = natural if order == "natural" else names
+    else:
+        names = [str(index) for index in range(classes)] if labels is None else _listed(labels, "labels")
+    if classes and len(names) != classes:
+        raise ReleaseError(f"found {len(names)} labels, expected {classes}, as the file has centers")
+    if (unfit := invalid_class_name(names)) is not None:
+        raise ReleaseError(f"labels: found {names[unfit]!r} of class {unfit}, expected {CLASS_NAMES}")
+    return names

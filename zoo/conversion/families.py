@@ -7,11 +7,9 @@ pattern that matches counts; a key that none matches is not understood.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-from torch import Tensor
 
 QUERY, MOMENTUM = "query encoder", "momentum encoder"
 CENTERS, MOMENTUM_CENTERS = "centers", "centers of the momentum encoder"
@@ -19,7 +17,6 @@ PROTOTYPES = "prototypes"
 RELEASED = {QUERY, MOMENTUM, CENTERS, MOMENTUM_CENTERS, PROTOTYPES}
 """What can become part of a release; what else a file holds is named and left out."""
 _HEAD, _PREDICTOR, QUEUE = "projection head", "prediction head", "queue"
-_LOSS, _UNUSED = "state of the loss", "not used at test time"
 _PROJECTED = "prototypes, in the space of the projection"
 
 Layout = Mapping[str, str]  # what the keys are -> their patterns, between blanks
@@ -40,22 +37,14 @@ _RESNETS = (
 _CIFAR_RESNETS = ("resnet18_cifar", "resnet50_cifar")
 _PACO_RESNETS = (*_RESNETS, *(f"cifar_resnet{depth}" for depth in (20, 32, 44, 56, 110)))
 _VITS = (
-    *(f"vit_{size}_patch16_{pixels}" for size in ("tiny", "small", "base", "large") for pixels in (224, 384)),
-    *(f"vit_{size}_patch32_{pixels}" for size in ("small", "base", "large") for pixels in (224, 384)),
-    *("vit_small_patch8_224", "vit_base_patch8_224", "vit_huge_patch14_224"),
+    *(f"vit_{size}_patch16_{pixels}" for size in ("small", "base", "large") for pixels in (224, 384)),
+    "vit_huge_patch14_224",
 )
 _MOCO: Layout = {
-    # `net.9` is of the CIFAR notebook: torchvision's children without the pooling
-    _HEAD: "encoder_q.fc.* encoder_k.fc.* encoder_q.net.9.* encoder_k.net.9.*",
+    _HEAD: "encoder_q.fc.* encoder_k.fc.*",
     QUERY: "encoder_q.*",
     MOMENTUM: "encoder_k.*",
     QUEUE: "queue queue_ptr",
-}
-_PACO: Layout = {
-    **_MOCO,
-    QUEUE: "queue queue_ptr queue_l",
-    CENTERS: "linear.*",
-    MOMENTUM_CENTERS: "linear_k.*",
 }
 _GPACO: Layout = {
     _HEAD: "encoder_q.fc.*",
@@ -63,6 +52,7 @@ _GPACO: Layout = {
     CENTERS: "linear.*",
     QUEUE: "queue queue_ptr queue_l",
 }
+_PACO: Layout = {**_MOCO, **_GPACO, _HEAD: _MOCO[_HEAD], MOMENTUM_CENTERS: "linear_k.*"}
 _GPACO_VIT: Layout = {
     _HEAD: "mlp.*",
     CENTERS: "head.*",
@@ -79,43 +69,16 @@ _PICO: Layout = {
     PROTOTYPES: "prototypes",
     QUEUE: "queue queue_ptr queue_pseudo queue_rel",
 }
-_LIGHTLY_HEADS: Layout = {
-    _HEAD: "projection_head.* projection_head_momentum.* momentum_projection_head.* student_head.* "
-    "teacher_head.* head.* query_projection_head.* key_projection_head.* student_projection_head.* "
-    "teacher_projection_head.* online_projection_head.*",
-    _PREDICTOR: "prediction_head.* student_prediction_head.* query_prediction_head.* "
-    "online_prediction_head.*",
-    QUEUE: "memory_bank.* queue.* queues.*",
-    _PROJECTED: "prototypes.*",
-    _LOSS: "criterion.*",
-}
-# Its examples name the trained copy `backbone`. Its benchmarks name it `query_backbone` or
-# `student_backbone`, and `backbone` is then the momentum copy, on which the online classifier is trained.
-_LIGHTLY_TEACHER: Layout = {
-    QUERY: "query_backbone.* student_backbone.*",
-    MOMENTUM: "backbone.* teacher_backbone.*",
-    MOMENTUM_CENTERS: "online_classifier.classification_head.*",
-    **_LIGHTLY_HEADS,
-}
-_LIGHTLY: Layout = {
-    _UNUSED: "backbone.mask_token",
-    # `resnet18_parameters` is of the tutorials: `nn.Sequential(*resnet.children())`
-    QUERY: "backbone.vit.* backbone.* resnet18_parameters.*",
-    MOMENTUM: "backbone_momentum.* momentum_backbone.* teacher_backbone.*",
-    CENTERS: "online_classifier.classification_head.*",
-    **_LIGHTLY_HEADS,
-}
 _SOLO_LEARN: Layout = {
-    _UNUSED: "backbone.mask_token",
     QUERY: "backbone.* encoder.*",  # the second before version 1.0.4
     MOMENTUM: "momentum_backbone.* momentum_encoder.*",
     CENTERS: "classifier.*",
     MOMENTUM_CENTERS: "momentum_classifier.*",
     _HEAD: "projector.* momentum_projector.* head.* momentum_head.*",
-    _PREDICTOR: "predictor.* momentum_predictor.* decoder.*",
+    _PREDICTOR: "predictor.* momentum_predictor.*",
     QUEUE: "queue queue_ptr queue_y queue_index",
     _PROJECTED: "prototypes.*",
-    _LOSS: "dino_loss_func.*",
+    "state of the loss": "dino_loss_func.*",
 }
 _MOCO_V3: Layout = {
     _HEAD: "base_encoder.fc.* base_encoder.head.* momentum_encoder.fc.* momentum_encoder.head.*",
@@ -145,30 +108,14 @@ class Family:
     layouts: tuple[Layout, ...]  # in the order in which they are tried
     architectures: tuple[str, ...] = ()  # of timm, that compute the same; many more have the same shapes
     needs: tuple[str, ...] = ()  # what a file must have besides an encoder
-    cifar: Statistics | None = None  # mean and deviation for 32-pixel images, where the authors use them
+    cifar: Statistics = IMAGENET  # mean and deviation for 32-pixel images
     by_classes: Mapping[int, Statistics] = field(default_factory=dict)  # of data known by their classes
-    arguments: Callable[[Mapping[str, Tensor]], dict[str, Any]] = field(default=lambda encoder: {})
-    """Arguments of the architecture that shapes do not show, from the encoder's tensors in the file."""
-
-
-def _width(encoder: Mapping[str, Tensor]) -> int:
-    """Return the width of a transformer, 0 of a ResNet."""
-    token = encoder.get("cls_token")
-    return 0 if token is None or not token.ndim else token.shape[-1]
-
-
-def _solo_learn_arguments(encoder: Mapping[str, Tensor]) -> dict[str, Any]:
-    first, positions = encoder.get("conv1.weight"), encoder.get("pos_embed")
-    if first is not None and first.shape[-1:] == (3,):  # its ResNets for CIFAR
-        return {"stem_padding": 2}
-    # its ViTs of MoCo v3 and MAE have 12 heads, and sine-cosine positions: zeros for the class token
-    fixed = positions is not None and positions.ndim == 3 and not positions[:, :1].any()
-    return {"num_heads": 12} if fixed and _width(encoder) in (192, 384) else {}
+    arguments: tuple[tuple[str, int | None, dict[str, Any]], ...] = ()
+    """Arguments of an encoder with this key, and this last dimension, which the shapes do not show."""
 
 
 _GITHUB = "https://github.com"
 _PACO_CODE = f"{_GITHUB}/dvlab-research/Parametric-Contrastive-Learning"
-_ANY = (*_RESNETS, *_CIFAR_RESNETS, *_VITS)
 
 FAMILIES: dict[str, Family] = {
     # the README's licence; some files of later versions say MIT
@@ -179,7 +126,7 @@ FAMILIES: dict[str, Family] = {
     "moco-v3": Family(
         *(f"{_GITHUB}/facebookresearch/moco-v3", "moco_v3", "cc-by-nc-4.0", (_MOCO_V3,), (*_RESNETS, *_VITS)),
         # its ViT-S has 12 heads, where everyone else's has 6, with weights of the same shapes
-        arguments=lambda encoder: {"num_heads": 12} if _width(encoder) == 384 else {},
+        arguments=(("cls_token", 384, {"num_heads": 12}),),
     ),
     "paco": Family(
         *(_PACO_CODE, "paco", "mit", (_PACO,), _PACO_RESNETS, (MOMENTUM, CENTERS)),
@@ -191,7 +138,7 @@ FAMILIES: dict[str, Family] = {
         cifar=_CIFAR10,
         by_classes={8142: _INATURALIST},
         # its ViTs are MAE's: the mean of the patches, normalised after it (`fc_norm`)
-        arguments=lambda encoder: {"global_pool": "avg"} if "fc_norm.weight" in encoder else {},
+        arguments=(("fc_norm.weight", None, {"global_pool": "avg"}),),
     ),
     "ft": Family(  # which changes the scores of MoCo's loss
         *(f"{_GITHUB}/DTennant/CL-Visualizing-Feature-Transformation", "moco", "unknown"),
@@ -203,17 +150,11 @@ FAMILIES: dict[str, Family] = {
         cifar=_CIFAR10_TRUE,
         by_classes={100: _CIFAR100},
     ),
-    "lightly": Family(  # MIT is the code's licence; the weights are the user's own
-        *(f"{_GITHUB}/lightly-ai/lightly", "unknown", "unknown", (_LIGHTLY, _LIGHTLY_TEACHER), _ANY),
-        cifar=IMAGENET,  # its CIFAR benchmark and its tutorials normalise so
-        # `nn.Sequential` of its own ResNet's children lacks the ReLU after the stem, a function there: the
-        # stages then have the indices 2 to 5; torchvision's ReLU and pooling make it 4 to 7
-        arguments=lambda encoder: {"stem_act": False} if "2.0.conv1.weight" in encoder else {},
-    ),
-    "solo-learn": Family(
-        *(f"{_GITHUB}/vturrisi/solo-learn", "unknown", "unknown", (_SOLO_LEARN,), _ANY),
+    "solo-learn": Family(  # of its ViTs some have 12 heads and some 6: not told apart
+        *(f"{_GITHUB}/vturrisi/solo-learn", "unknown", "unknown"),
+        *((_SOLO_LEARN,), (*_RESNETS, *_CIFAR_RESNETS)),
         cifar=_CIFAR10_TRUE,
-        arguments=_solo_learn_arguments,
+        arguments=(("conv1.weight", 3, {"stem_padding": 2}),),  # its ResNets for CIFAR
     ),
     "timm": Family(  # Apache-2.0 is the code's licence
         f"{_GITHUB}/huggingface/pytorch-image-models", "unknown", "unknown", (_TIMM,)
@@ -227,11 +168,10 @@ class Published(NamedTuple):
     url: str  # as the authors' repository says
     family: str
     arch: str  # in timm
-    md5: str = ""  # the beginning of it, as the repository says; "" where it says none
+    md5: str = ""  # its beginning, where the repository says it
 
 
 _FAIR = "https://dl.fbaipublicfiles.com"
-
 PUBLISHED: dict[str, Published] = {
     **{  # github.com/facebookresearch/moco, README.md, "Models" (commit 5670021)
         f"resnet50.moco_{tag}": Published(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,14 +27,10 @@ _TRAINING = {  # entries that are the training's, with tensors or not
 class _Inert:
     """Takes the place of classes that authors save beside the weights, and keeps their plain values.
 
-    `torch.load` looks names up in a table (`safe_globals`). These names lead here: neither the class that the
-    file names nor its module is imported or called, so it does not matter what the file passes to it.
+    `torch.load` looks names up in a table (`safe_globals`): the class that the file names is never imported.
     """
 
     values: Mapping[Any, Any] = {}
-
-    def __new__(cls, *_: object, **__: object) -> _Inert:
-        return super().__new__(cls)
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -45,14 +40,10 @@ class _Inert:
 
 
 _HARMLESS: list[Any] = [
-    (_Inert, name)
-    for name in (
-        "argparse.Namespace",  # timm, SupContrast, MAE: the command line's settings
-        *("pathlib.PosixPath", "pathlib.WindowsPath"),  # Lightning's callbacks
-        *("numpy.ndarray", "numpy.dtype"),  # accuracies as NumPy's numbers
-        *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")),  # the latter from NumPy 2.0 on
-        *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")),
-    )
+    *((_Inert, "argparse.Namespace"), (_Inert, "pathlib.PosixPath"), (_Inert, "pathlib.WindowsPath")),
+    *((_Inert, "numpy.ndarray"), (_Inert, "numpy.dtype")),  # accuracies as NumPy's numbers
+    *((_Inert, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    *((_Inert, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
 ]
 
 
@@ -61,7 +52,6 @@ class Checkpoint(NamedTuple):
 
     tensors: dict[str, Tensor]  # by key, without wrappers' `module.` and `_orig_mod.`
     entries: dict[str, str]  # what else is there, and left out: name -> what it is
-    epoch: int | None
     arch: str | None  # that the file names; MoCo's and PaCo's do, in their own words
     settings: Mapping[Any, Any]  # the training's command line (`args`); any plain values
 
@@ -69,8 +59,7 @@ class Checkpoint(NamedTuple):
 def fetch(name: str) -> Path:
     """Return the file of a published checkpoint in torch's cache; fetch it, and check its MD5."""
     if name not in PUBLISHED:
-        hint = did_you_mean(name, PUBLISHED) or f" By name there are {', '.join(PUBLISHED)}"
-        raise ReleaseError(f'no file "{name}", and no checkpoint that can be fetched by that name.{hint}')
+        raise ReleaseError(f'no file "{name}", and no published checkpoint.{did_you_mean(name, PUBLISHED)}')
     entry = PUBLISHED[name]
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(entry.url).name
     try:
@@ -78,10 +67,8 @@ def fetch(name: str) -> Path:
             file.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(entry.url, str(file))
         md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
-    except (OSError, ValueError) as error:
-        raise ReleaseError(
-            f"{name}: {entry.url}: {error}; or fetch it yourself: zoo convert FILE --family {entry.family}"
-        ) from None
+    except OSError as error:
+        raise ReleaseError(f"{name}: {entry.url}: {error}") from None
     if not md5.startswith(entry.md5):
         file.unlink()
         raise ReleaseError(f"{name}: from {entry.url}: found MD5 {md5}, expected {entry.md5}...; try again")
@@ -97,38 +84,35 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """
     if not is_file(file):
         raise ReleaseError(f"{file}: no such file")
-    content = _load(file)
-    if not isinstance(content, Mapping):
-        raise ReleaseError(f"{file}: found a {type(content).__name__}, expected a dict of tensors")
-    if all(isinstance(value, Tensor) for value in content.values()):
-        content = {_WEIGHTS[0]: content}
+    try:
+        content = _load(file)
+        leaves = {name: list(_leaves({name: value})) for name, value in content.items()}
+    except Exception as error:  # a damaged or hostile file can make its reader raise anything
+        if asked := re.search(r"GLOBAL (\S+) ?(?:was not|whose)", str(error)):
+            raise ReleaseError(
+                f'{file}: reading it would run code: it asks for "{asked[1][:200]}", and only tensors and '
+                "plain values are read; save its state_dict() where its code is installed"
+            ) from None
+        raise ReleaseError(f"{file}: damaged, or no dict of torch.save or safetensors") from None
     tensors: dict[str, Tensor] = {}
     entries: dict[str, str] = {}
-    for name, value in content.items():
-        try:  # a dict may be an entry of itself
-            leaves = list(_leaves({name: value})) if name not in _TRAINING else []
-        except RecursionError:
-            raise ReleaseError(f"{file}: its dicts are nested too deeply for a checkpoint") from None
+    for name, found in leaves.items():
+        value = content[name]
         number = isinstance(value, Tensor) and value.numel() == 1 and "." not in str(name)  # e.g. best_acc1
-        if number or not any(isinstance(leaf, Tensor) for _, leaf in leaves):
-            entries[str(name)] = "state of the training" if name in _TRAINING else "not weights"
+        if name in _TRAINING or number or not any(isinstance(leaf, Tensor) for _, leaf in found):
+            entries[str(name)] = "not weights"
             continue
-        for key, leaf in leaves:
-            if key in tensors:
-                raise ReleaseError(f'{file}: two tensors are named "{key}"')
+        for key, leaf in found:
             # what is no tensor is listed too, without values: it is where a tensor should be
-            tensors[key] = leaf if isinstance(leaf, Tensor) else torch.empty(0)
-            if tensors[key].layout != torch.strided or tensors[key].nbytes > file.stat().st_size:
-                raise ReleaseError(f'{file}: "{key}" is sparse, or has more values than the file')
+            tensor = leaf if isinstance(leaf, Tensor) else torch.empty(0)
+            if key in tensors or tensor.nbytes > file.stat().st_size:
+                raise ReleaseError(f'{file}: "{key}" is there twice, or has more values than the file')
+            tensors[key] = tensor
     if not tensors:
-        found = summary(content) or "nothing"
-        raise ReleaseError(f"{file}: holds no weights: found {found}, expected {' or '.join(_WEIGHTS)}")
-    arch, epoch, args = (content.get(key) for key in ("arch", "epoch", "args"))
-    epoch = epoch if type(epoch) is int and 0 <= epoch < 1 << 31 else None
-    if epoch is not None:
-        del entries["epoch"]
+        raise ReleaseError(f"{file}: holds no weights: found {summary(content) or 'nothing'}")
+    arch, args = content.get("arch"), content.get("args")
     settings = args.values if isinstance(args, _Inert) else args if isinstance(args, Mapping) else {}
-    return Checkpoint(tensors, entries, epoch, arch if isinstance(arch, str) else None, settings)
+    return Checkpoint(tensors, entries, arch if isinstance(arch, str) else None, settings)
 
 
 def _load(file: Path) -> Any:
@@ -136,22 +120,12 @@ def _load(file: Path) -> Any:
 
     Files of torch >= 1.6 are mapped: what is not used, such as optimizer states, is never read.
     """
-    try:
-        with file.open("rb") as stream:
-            start = stream.read(9)
-        if start[8:] == b"{" or file.suffix.lower() == ".safetensors":  # a copy in a cache may have any name
-            return load_file(file)
-        with torch.serialization.safe_globals(_HARMLESS):
-            return torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-    except Exception as error:  # a damaged or hostile file can make its reader raise anything
-        asked = re.search(r"GLOBAL (\S+) ?(?:was not|whose)", str(error))
-        if asked is None:
-            raise ReleaseError(f"{file}: damaged, or no file of torch.save or safetensors") from None
-    raise ReleaseError(
-        f'{file}: reading it would run code: it asks for "{asked[1][:200]}", and only tensors and plain '
-        "values are read. If you trust the file, save its tensors alone where its code is installed; of a "
-        "whole model: torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW_FILE)"
-    )
+    with file.open("rb") as stream:
+        start = stream.read(9)
+    if start[8:] == b"{" or file.suffix.lower() == ".safetensors":  # a copy in a cache may have any name
+        return load_file(file)
+    with torch.serialization.safe_globals(_HARMLESS):
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
 
 
 def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -166,11 +140,7 @@ def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def summary(keys: Iterable[object], limit: int = 10) -> str:
-    """List keys of a file; where they are many, by their first component with counts: `layer4.* (60)`."""
+    """List the first keys of a file, and how many more there are."""
     names = [one_line(str(key)[:200]) for key in keys]
-    if len(names) > limit:
-        groups = Counter(name.partition(".")[0] for name in names)
-        alone = {name.partition(".")[0]: name for name in names}
-        names = [f"{key}.* ({count})" if count > 1 else alone[key] for key, count in groups.items()]
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest

@@ -179,7 +179,7 @@ def reproduce(
         raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     seeds = _seeds(own, spread)
     if rank() == 0:
-        for key, start, expected in origins(recorded.recipe, training, recorded.name):
+        for key, start, expected in origins(recorded.recipe, training):
             _check(f'{key} "{start}": found weights', sha256_of(key, hub.open(start).config), expected)
         train_set, test_set = (open_own(recorded, recipe.data, split, data) for split in ("train", "test"))
         _check("data: found training images", train_set.describe()["sha256"], own.train_sha256)

@@ -8,9 +8,9 @@ from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.hub.fetch import load, open
-    from zoo.hub.names import HubRelease, ModelRef, list_hub, named, resolve
+    from zoo.hub.names import ModelRef, named, resolve
 
-__all__ = ["HubRelease", "ModelRef", "list_hub", "load", "named", "open", "resolve"]
+__all__ = ["ModelRef", "load", "named", "open", "resolve"]
 
 _HOME_OF = {name: "fetch" if name in ("load", "open") else "names" for name in __all__}
 __getattr__ = attributes(__name__, _HOME_OF)

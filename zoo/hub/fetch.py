@@ -1,25 +1,25 @@
-"""`zoo.open` and `zoo.load`: from a name to a release; of the Hub through huggingface_hub's cache."""
+"""`zoo.open`, `zoo.load`, `zoo.pull`: from a name to a release; the Hub's through huggingface_hub's cache."""
 
 from __future__ import annotations
 
-import logging
+import json
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import snapshot_download
 from torch import nn
 
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import is_dir, is_file, names_in
+from zoo.files import is_dir, is_file, is_unused, names_in, read_object, replacing, write_text
 from zoo.hub.client import hub_errors
 from zoo.hub.names import ModelRef, resolve
 from zoo.release import Release, format
 from zoo.release.schema import LIBRARY
 
-LOG = logging.getLogger("zoo.hub")  # what is sent and fetched; the command line shows it off a terminal
-
 _TEXTS = (format.CONFIG, format.RECIPE, format.METRICS, format.HISTORY, format.CARD)
+_RECORD = ".hub.json"  # in a folder of one's own: the last commit, by repository
 TENSORS = (format.WEIGHTS, format.CENTERS, format.IMAGES)
 
 
@@ -33,10 +33,10 @@ def open(
     """Open a release.
 
     Args:
-        name: a folder; `"org/name[@revision]"` or the address of its page, a repository on the Hub with a
-            release or a model in timm's format; a shipped release; or `"timm:ARCH.TAG"`, timm's own weights.
-            A name that means two different releases is refused; `"./folder"`, `"hf-hub:org/name[@revision]"`
-            and `"shipped:name"` mean one. Or a release that is open already, which is opened anew.
+        name: the first that exists of a folder, a shipped release and `"org/name[@revision]"`, a repository
+            on the Hub with a release or a model in timm's format; or one of them alone: `"./folder"`,
+            `"shipped:name"`, `"hf-hub:org/name[@revision]"`, the address of its page. Or `"timm:ARCH.TAG"`,
+            timm's own weights. Or a release that is open already, which is opened anew.
         revision: branch, tag or commit of a Hub repository, by default the branch `main`. A commit that is
             in the cache is opened without a request.
         cache_dir: where downloads are kept, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1`
@@ -46,7 +46,7 @@ def open(
     Raises:
         ReleaseError: naming what was looked for and the nearest release, or what the folder lacks.
     """
-    return Release.at(folder_of(resolve(name, revision, cache_dir), token=token, cache_dir=cache_dir))
+    return Release.at(folder_of(resolve(name, revision), token=token, cache_dir=cache_dir))
 
 
 def load(
@@ -82,6 +82,53 @@ def load(
     return release.load(num_classes=num_classes, head=head, device=device, dtype=dtype, **model_kwargs)
 
 
+def pull(
+    name: str | Path | Release,
+    *,
+    out: str | Path | None = None,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+) -> Release:
+    """Fetch a release whole, and compare every byte with the hashes that it records.
+
+    Args:
+        name: which release, see `zoo.open`.
+        out: a new folder to put it into, where it can be changed; by default it stays in the Hub's cache.
+        revision: as in `zoo.open`.
+        token: as in `zoo.open`.
+        cache_dir: as in `zoo.open`.
+
+    Raises:
+        ReleaseError: naming the repository or folder, what was found and what was expected.
+    """
+    ref = resolve(name, revision)
+    release = Release.at(folder_of(ref, token=token, cache_dir=cache_dir))
+    release.verify()
+    if out is None:
+        return release
+    out = Path(out).expanduser()
+    if not is_unused(out):
+        raise ReleaseError(f"{out}: found no empty folder; choose another one")
+    with replacing(out) as staging:
+        for file in release_files(release.path).values():
+            shutil.copyfile(file, staging / file.name)
+    if ref.kind == "hub" and ref.revision in (None, "main", release.path.name):
+        note_base(out, ref.target, release.path.name)
+    return Release.at(out)
+
+
+def base_of(folder: Path, repo_id: str) -> str | None:
+    """Return the commit of `main` that a folder was last pulled or pushed as, None if none is recorded."""
+    return read_object(folder / _RECORD).get(repo_id)
+
+
+def note_base(folder: Path, repo_id: str, commit: str) -> None:
+    """Record the commit of `main` that a folder was pulled or pushed as."""
+    record = {**read_object(folder / _RECORD), repo_id: commit}
+    write_text(folder / _RECORD, json.dumps(record) + "\n")
+
+
 def is_release_file(name: str) -> bool:
     """Whether a file of this name, at the top of a folder or repository, belongs to a release."""
     return name in (*_TEXTS, *TENSORS) or format.PICTURE.fullmatch(name) is not None
@@ -103,9 +150,6 @@ def folder_of(
 
     Only files of a release are fetched, the tensors after `config.json` has been understood; without
     `weights` not the encoder's. Where the Hub does not answer, what the cache has of the revision is taken.
-
-    Raises:
-        ReleaseError: naming the folder or repository, what was found and what to do.
     """
     if ref.path is not None:
         if not is_dir(ref.path):
@@ -113,29 +157,15 @@ def folder_of(
             raise ReleaseError(f'no folder "{ref.path}".{did_you_mean(ref.path, beside)}')
         return ref.path
 
-    def fetch(patterns: list[str], revision: str | None) -> Path:
-        options: Any = {"revision": revision, "cache_dir": cache_dir, "token": token, "library_name": LIBRARY}
+    def fetch(files: list[str], revision: str | None) -> Path:
+        where: Any = {"revision": revision, "cache_dir": cache_dir, "token": token, "library_name": LIBRARY}
         with hub_errors(ref, ReleaseError):
-            return Path(
-                snapshot_download(ref.target, allow_patterns=patterns, ignore_patterns="*/*", **options)
-            )
+            return Path(snapshot_download(ref.target, allow_patterns=files, ignore_patterns="*/*", **where))
 
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)
-    if not is_file(folder / format.CONFIG):
-        raise ReleaseError(f"{ref}: no release, nor a model in timm's format: {format.CONFIG} is missing")
     config = format.read_config(folder)
-    needed = [] if format.is_plain(config) else format.recorded_tensors(config["zoo"])
-    needed += [format.WEIGHTS] if weights else []
-    if lacking := [name for name in needed if not is_file(folder / name)]:
-        LOG.info("fetching %s from %s", ", ".join(lacking), ref.target)
+    wanted = format.recorded_tensors(config["zoo"]) if not format.is_plain(config) else []
+    wanted += [format.WEIGHTS] if weights else []
+    if lacking := [name for name in wanted if not is_file(folder / name)]:
         fetch(lacking, folder.name)
-    if weights and not is_file(folder / format.WEIGHTS):
-        raise ReleaseError(
-            f"{ref}: {format.WEIGHTS} is missing; for a pickle: zoo convert FILE --family FAMILY"
-        )
     return folder
-
-
-def client(token: str | bool | None) -> HfApi:
-    """Return the Hub's client; it names this project to the Hub."""
-    return HfApi(token=token, library_name=LIBRARY)

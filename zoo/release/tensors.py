@@ -23,7 +23,7 @@ from zoo.release import format
 class ImageList(NamedTuple):
     """The images of a split, in order."""
 
-    ids: NDArray[np.int64]  # [N], what `zoo.data.image_ids.content_ids` gives for each image
+    ids: NDArray[np.int64]  # [N], what `zoo.data.dataset.content_ids` gives for each image
     sha256: str  # of names and labels in the copy that was listed, see `ImageDataset.describe`
 
 
