@@ -16,11 +16,9 @@ from zoo.modules.momentum import KeyQueue as KeyQueue
 from zoo.modules.momentum import MomentumEncoder as MomentumEncoder
 from zoo.modules.pyramid import FeatureMaps as FeatureMaps
 from zoo.modules.pyramid import FeaturePyramid as FeaturePyramid
-from zoo.modules.schedule import LOWEST_TAU as LOWEST_TAU
 from zoo.modules.schedule import Scheduled as Scheduled
 from zoo.modules.schedule import Share as Share
-from zoo.modules.schedule import Temperature as Temperature
-from zoo.modules.schedule import TemperatureConfig as TemperatureConfig
+from zoo.modules.schedule import Tau as Tau
 from zoo.modules.schedule import value_at as value_at
 from zoo.modules.vit import freeze_patch_embedding as freeze_patch_embedding
 from zoo.modules.vit import set_sincos_positions as set_sincos_positions

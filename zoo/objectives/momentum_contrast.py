@@ -7,7 +7,6 @@ too, and the queue keeps the original keys. The paper's four sets of negatives a
 With labels, keys are mixed within their class alone, so that the label stays true.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -19,10 +18,17 @@ from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.functional.checks import to_float32
-from zoo.modules import KeyQueue, MomentumEncoder, Share, Temperature, projection_head, value_at
+from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, value_at
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.ranks import ALONE, Ranks
 
+# keys of which methods have defaults of their own
+HeadLayers = Annotated[
+    int, Field(ge=1, description="Linear layers of the projection head, with ReLUs between them.")
+]
+HeadHidden = Annotated[int, Field(ge=1, description="Width between the head's layers; unused with one layer.")]
+HeadBatchNorm = Annotated[bool, Field(description="BatchNorm before the head's ReLUs.")]
+QueueSize = Annotated[int, Field(ge=1, description="K; need not be a multiple of the batch size.")]
 Granularity = Literal["step", "sample", "dimension"]
 
 
@@ -64,19 +70,15 @@ class ProjectionConfig(ObjectiveConfig):
 
     dim: Annotated[int, Field(ge=1)] = 128
     """D, size of the projection."""
-    head_layers: Annotated[int, Field(ge=1)] = 2
-    """Linear layers of the projection head, with ReLUs between them."""
-    head_hidden: Annotated[int, Field(ge=1)] = 2048
-    """Width between the head's layers; unused with one layer. Default: the features of a ResNet-50."""
-    head_batchnorm: bool = False
-    """BatchNorm before the head's ReLUs."""
+    head_layers: HeadLayers = 2
+    head_hidden: HeadHidden = 2048  # the features of a ResNet-50
+    head_batchnorm: HeadBatchNorm = False
 
 
 class QueueConfig(ProjectionConfig):
     """Contrast with a queue."""
 
-    queue_size: Annotated[int, Field(ge=1)] = 65536
-    """K; need not be a multiple of the batch size."""
+    queue_size: QueueSize = 65536
     feature_transform: FeatureTransformConfig | None = None
     """FT (https://arxiv.org/abs/2108.02982): harder positives, more diverse negatives; null: none."""
 
@@ -119,13 +121,8 @@ def normalize(projected: Tensor) -> Tensor:
     return F.normalize(to_float32(projected), dim=1)
 
 
-def other_views(ranks: Ranks, a: Tensor, b: Tensor) -> Sequence[Tensor | None]:
-    """Return the other ranks' rows of two views `[M, D]`, with gradient; None with one rank."""
-    return (None, None) if ranks.alone else ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
-
-
 def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return `others` of the losses with labels: both views' rows of other ranks, and their labels."""
+    """Return both views' rows of the other ranks, with gradient, and their labels; None with one rank."""
     if ranks.alone:
         return None
     rows = ranks.others(torch.cat([q, k], dim=1)).chunk(2, dim=1)
@@ -165,15 +162,13 @@ def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks
 
 
 class ContrastiveObjective(Objective):
-    """An objective that compares two views by their projections, at a temperature if the recipe has one."""
+    """An objective that compares two views by their projections."""
 
     num_views = 2
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         self.head = projection(encoder, config)
-        tau = getattr(config, "tau", None)
-        self.temperature: Any = None if tau is None else Temperature(tau)
 
 
 class QueueObjective(ContrastiveObjective):
