@@ -23,13 +23,14 @@ class Scheduled(Config):
     """At the end of the training."""
 
 
-def _tag(value: Any) -> str:  # in angle brackets, which errors leave out of a key's path
-    return "<section>" if isinstance(value, (dict, Config)) else "<number>"
+def section_or_value(value: Any) -> str:
+    """Return the tag of a key that takes either; in angle brackets, which errors leave out of its path."""
+    return "<section>" if isinstance(value, (dict, Config)) else "<value>"
 
 
 Share = Annotated[
-    Annotated[float, Field(ge=0, le=1), Tag("<number>")] | Annotated[Scheduled, Tag("<section>")],
-    Discriminator(_tag),
+    Annotated[float, Field(ge=0, le=1), Tag("<value>")] | Annotated[Scheduled, Tag("<section>")],
+    Discriminator(section_or_value),
 ]
 """A number in [0, 1] or a schedule between two: momenta."""
 

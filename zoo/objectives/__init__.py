@@ -1,4 +1,4 @@
-"""Training objectives: one line here for each; those of other packages are registered."""
+"""Training objectives: those of this package, in `_SHIPPED`, and those of others that are registered."""
 
 from importlib.metadata import entry_points
 from typing import TypeVar, get_args
@@ -16,21 +16,12 @@ from zoo.objectives.sup_con import SimCLR, SupCon
 
 __all__ = ["OBJECTIVES", "Batch", "Classify", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    "bcl": BCL,
-    "classify": Classify,
-    "gpaco": GPaCo,
-    "margin": Margin,
-    "moco": MoCo,
-    "moco_v3": MoCoV3,
-    "paco": PaCo,
-    "pico": PiCO,
-    "simclr": SimCLR,
-    "sup_con": SupCon,
-}
-
-_SHIPPED = dict(OBJECTIVES)
+_SHIPPED = (BCL, Classify, GPaCo, Margin, MoCo, MoCoV3, PaCo, PiCO, SimCLR, SupCon)
 _ObjectiveT = TypeVar("_ObjectiveT", bound=Objective)
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    get_args(each.Config.model_fields["name"].annotation)[0]: each for each in _SHIPPED
+}
 
 
 def register_objective(objective: type[_ObjectiveT]) -> type[_ObjectiveT]:
@@ -47,8 +38,10 @@ def register_objective(objective: type[_ObjectiveT]) -> type[_ObjectiveT]:
     except (AttributeError, KeyError, ValueError):
         expected = 'an Objective whose Config has name: Literal["its name"]'
         raise ZooError(f"objective: found {objective!r}, expected {expected}") from None
-    if _SHIPPED.get(name, objective) is not objective:
-        raise ZooError(f'objective {objective.__name__}: "{name}" is an objective of zoo, expected another name')
+    if OBJECTIVES.get(name) in _SHIPPED:
+        raise ZooError(
+            f'objective {objective.__name__}: "{name}" is an objective of zoo, expected another name'
+        )
     OBJECTIVES[name] = objective
     return objective
 

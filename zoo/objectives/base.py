@@ -21,10 +21,8 @@ class ObjectiveConfig(Config):
     name: str
     """Of the objective, e.g. `paco`."""
 
-    @property
-    def adds_prior(self) -> bool:
-        """Whether the log class prior is added to the logits while training, and not afterwards."""
-        return False
+    adds_prior: ClassVar[Any] = False
+    """Whether the log class prior is added to the logits while training, and not afterwards."""
 
 
 class DataInfo(NamedTuple):
@@ -39,7 +37,7 @@ class Output(NamedTuple):
     """What one forward pass gives: the loss to minimise, and detached scalars to record.
 
     `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
-    NamedTuple of such, so that the rows of all ranks can be joined. Of `held`, other values of the step by
+    tuple of such, so that the rows of all ranks can be joined. Of `held`, other values of the step by
     name, `zoo.training.observe` computes the run's figures.
     """
 
@@ -87,6 +85,13 @@ class Objective(nn.Module):
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
         """Move teacher, queue and the like; called after the optimizer step."""
+
+    def from_others(self, a: Tensor, b: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the other ranks' rows of both views, with gradient, and their labels; None with one rank."""
+        if self.ranks.alone:
+            return None
+        rows = self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
+        return torch.cat(rows), self.ranks.others(labels).repeat(2)
 
     def no_weight_decay(self) -> set[str]:
         """Name what weight decay leaves alone: timm's exemptions in the encoder."""

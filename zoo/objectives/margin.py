@@ -6,8 +6,9 @@ import torch
 from pydantic import Field
 
 from zoo import functional
+from zoo.modules import unit_rows
 from zoo.objectives.base import Batch, Output
-from zoo.objectives.momentum_contrast import ContrastiveObjective, ProjectionConfig, normalize
+from zoo.objectives.momentum_contrast import ProjectionConfig, TwoViews
 
 
 class MarginConfig(ProjectionConfig):
@@ -18,7 +19,7 @@ class MarginConfig(ProjectionConfig):
     """Distance beyond which images of two classes are left alone; at most 2 on the sphere."""
 
 
-class Margin(ContrastiveObjective):
+class Margin(TwoViews):
     """Hadsell's loss on all pairs of the batch's 2B views, on the unit sphere.
 
     Pairs with an image of unknown class (-1) are left out: whether they are to attract or to repel is not
@@ -30,7 +31,7 @@ class Margin(ContrastiveObjective):
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view of all ranks with every other; each rank computes the whole loss."""
-        a, b = (normalize(self.head(self.encoder(view))) for view in batch.views)
+        a, b = (unit_rows(self.head(self.encoder(view))) for view in batch.views)
         z = torch.cat(self.ranks.gather(torch.cat([a, b], dim=1)).chunk(2, dim=1))  # [2N, D]
         labels = self.ranks.gather(batch.labels).repeat(2)
         first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)

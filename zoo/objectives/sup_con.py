@@ -3,18 +3,9 @@
 from typing import Literal
 
 from zoo import functional
-from zoo.modules import Tau
+from zoo.modules import HeadBatchNorm, Tau, unit_rows
 from zoo.objectives.base import Batch, Output, share_of_weight
-from zoo.objectives.momentum_contrast import (
-    ContrastiveObjective,
-    HeadBatchNorm,
-    MomentumConfig,
-    MomentumObjective,
-    ProjectionConfig,
-    from_others,
-    held,
-    normalize,
-)
+from zoo.objectives.momentum_contrast import MomentumConfig, ProjectionConfig, TwoViews, WithKeyEncoder
 
 
 class SimCLRConfig(ProjectionConfig):
@@ -25,7 +16,7 @@ class SimCLRConfig(ProjectionConfig):
     tau: Tau = 0.1
 
 
-class SimCLR(ContrastiveObjective):
+class SimCLR(TwoViews):
     """Instance discrimination within the batch, both views with gradient.
     Source: https://arxiv.org/abs/2002.05709.
     """
@@ -35,8 +26,8 @@ class SimCLR(ContrastiveObjective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast every view with the batch's 2B - 1 others."""
-        a, b = (normalize(self.head(self.encoder(view))) for view in batch.views)
-        others, _ = from_others(self.ranks, a, b, batch.labels) or (None, None)
+        a, b = (unit_rows(self.head(self.encoder(view))) for view in batch.views)
+        others, _ = self.from_others(a, b, batch.labels) or (None, None)
         loss = functional.in_batch_info_nce(a, b, tau=self.config.tau, both_views=True, others=others)
         return Output(loss, {}, held={"q": a, "k": b})
 
@@ -48,7 +39,7 @@ class SupConConfig(MomentumConfig):
     tau: Tau = 0.1
 
 
-class SupCon(MomentumObjective):
+class SupCon(WithKeyEncoder):
     """All images of the anchor's class in the batch and the queue are positives.
     Source: https://arxiv.org/abs/2004.11362, equation 2; with a queue in https://arxiv.org/abs/2107.12028,
     section 3.1.
@@ -61,7 +52,7 @@ class SupCon(MomentumObjective):
         labels, tau = batch.labels, self.config.tau
         _, pairs = self.encode(batch.views)
         q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
-        others = from_others(self.ranks, q, k, labels)
+        others = self.from_others(q, k, labels)
         loss = functional.sup_con(q, k, labels, queue, queue_labels, tau=tau, others=others)
         loss = loss * share_of_weight(labels >= 0, self.ranks)  # a mean over labelled images
-        return Output(loss, {}, carry=pairs.k, held=held(pairs, after_ft, classes=labels, tau=tau))
+        return Output(loss, {}, carry=pairs.k, held=pairs.held(after_ft, classes=labels, tau=tau))
