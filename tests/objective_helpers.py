@@ -23,7 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bcl": HEAD | dict(tau=0.2),
     "classify": {},
     "gpaco": QUEUE | dict(tau=0.05),
-    "margin": HEAD | dict(normalize=True),
+    "margin": HEAD,
     "moco": MOMENTUM | dict(head_batchnorm=False),
     "moco_v3": dict(
         dim=8,

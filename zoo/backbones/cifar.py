@@ -1,6 +1,6 @@
 """ResNets for 32-pixel images, registered with timm: two families that are easily confused.
 
-`cifar_resnet20/32/44/56/110` (0.27 to 1.7 M parameters) are those of He et al. 2016, arxiv.org/abs/1512.03385,
+`cifar_resnet20/32/44/56/110` (0.27 to 1.7 M parameters): He et al. 2016, https://arxiv.org/abs/1512.03385,
 section 4.2: 3x3 stem, three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2, shortcuts without
 parameters ("option A").
 
