@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -18,6 +17,7 @@ from zoo.objectives.momentum_contrast import FeatureTransformConfig
 
 ALPHAS = [0.6, 1.0, 1.6, 2.0, 5.0]
 LABELLED = ["sup_con", "paco", "gpaco"]
+NOW = FT | {"start_epoch": 0}
 GRANULARITIES = ["step", "sample", "dimension"]
 
 
@@ -42,13 +42,14 @@ def test_beta_passes_kolmogorov_smirnov(alpha: float, seed: int) -> None:
     assert is_beta(1 - x, alpha)
 
 
-def config(positives: str | None, negatives: str | None, **changes: Any) -> FeatureTransformConfig:
+def config(
+    positives: str | None, negatives: str | None, keep: bool = False, renormalize: bool = False
+) -> FeatureTransformConfig:
     return FeatureTransformConfig.model_validate(
         {
             "positives": positives and {"alpha": 2.0, "per": positives},
-            "negatives": negatives and {"alpha": 1.6, "per": negatives, "keep_originals": False} | changes,
-            "renormalize": False,
-            "start_epoch": 0,
+            "negatives": negatives and {"alpha": 1.6, "per": negatives, "keep_originals": keep},
+            "renormalize": renormalize,
         }
     )
 
@@ -121,7 +122,7 @@ def test_mixing_with_labels_stays_within_the_class(
     before = queue.clone()
     pair = torch.ones(2, size)
     _, _, queue_hat, _, valid_hat = transformed(
-        pair, pair, queue, valid, config(None, per, keep_originals=keep), queue_labels
+        pair, pair, queue, valid, config(None, per, keep), queue_labels
     )
     assert torch.equal(queue.view(torch.int32), before.view(torch.int32))  # bit for bit, NaN included
     assert torch.equal(valid_hat, torch.cat([valid, valid]) if keep else valid)
@@ -142,11 +143,19 @@ def test_mixing_with_labels_stays_within_the_class(
             torch.testing.assert_close(mixed[i], queue[i])
 
 
+def test_feature_transform_renormalises_on_request() -> None:
+    torch.manual_seed(0)
+    q, k, queue = (F.normalize(torch.randn(n, 8), dim=1) for n in (6, 6, 20))
+    filled = torch.ones(20, dtype=torch.bool)
+    for vectors in transformed(q, k, queue, filled, config("sample", "dimension", True, True))[:3]:
+        torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
+
+
 @pytest.mark.parametrize("name", QUEUED)
 def test_objectives_keep_the_original_keys_under_ft(name: str) -> None:
     """Forward leaves the queue alone; update enqueues the very keys that go in without FT."""
     queues = {}
-    for kind, ft in (("plain", None), ("FT", FT | {"start_epoch": 0})):
+    for kind, ft in (("plain", None), ("FT", NOW)):
         objective = build(name, feature_transform=ft)
         step(objective, batch(0), lr=0.0)  # something to mix
         (queue,) = (m for m in objective.modules() if isinstance(m, KeyQueue))
@@ -168,7 +177,7 @@ def test_objectives_that_read_the_queues_labels_mix_within_a_class(name: str) ->
     PiCO reads labels once its prototypes guide it, which they do not yet.
     """
     losses = []
-    for ft in (None, FT | {"start_epoch": 0, "positives": None, "renormalize": False}):
+    for ft in (None, NOW | {"positives": None}):
         objective = build(name, feature_transform=ft)
         (queue,) = (m for m in objective.modules() if isinstance(m, KeyQueue))
         queue.filled.fill_(len(queue))

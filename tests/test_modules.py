@@ -1,4 +1,4 @@
-"""Queue, momentum encoder, ghost BatchNorm, feature transformation."""
+"""Queue, momentum encoder, ghost BatchNorm, projection heads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import copy
 import pytest
 import timm
 import torch
-import torch.nn.functional as F
 from timm.layers import BatchNormAct2d
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tests.objective_helpers import transformed
 from zoo.errors import TrainingError
 from zoo.modules import (
     KeyQueue,
@@ -23,11 +21,6 @@ from zoo.modules import (
     projection_head,
     running_statistics,
     synchronize_batchnorm,
-)
-from zoo.objectives.momentum_contrast import (
-    FeatureTransformConfig,
-    NegativeInterpolation,
-    PositiveExtrapolation,
 )
 
 
@@ -44,25 +37,11 @@ def test_queue_holds_exactly_the_last_rows_in_order(size: int, batches: list[int
         last = history[-size:]
         assert int(queue.filled) == len(last)
         assert int(queue.pointer) == len(history) % size
-        held = {
-            (float(k[0]), int(y)) for k, y, v in zip(queue.keys, queue.labels, queue.valid, strict=True) if v
-        }
-        assert held == set(last)
+        assert int(queue.valid.sum()) == len(last)
         for key, label in last:  # row i of all history lies in slot i mod K, as if enqueued one by one
             assert float(queue.keys[int(key) % size, 0]) == key
             assert int(queue.labels[int(key) % size]) == label
     assert (queue.labels[~queue.valid] == -1).all()
-
-
-def test_queue_state_is_complete() -> None:
-    queue, other = KeyQueue(6, 3), KeyQueue(6, 3)
-    queue.enqueue(torch.randn(4, 3), torch.arange(4))
-    other.load_state_dict(queue.state_dict())
-    more, labels = torch.randn(5, 3), torch.arange(5)
-    queue.enqueue(more, labels)
-    other.enqueue(more, labels)
-    for name, value in queue.state_dict().items():
-        assert torch.equal(value, other.state_dict()[name]), name
 
 
 def small_net() -> nn.Sequential:
@@ -129,6 +108,12 @@ def test_ghost_groups_have_their_own_statistics(batch: int) -> None:
     torch.testing.assert_close(ghost(x), plain.eval()(x))
 
 
+def test_shuffled_keys_come_back_in_order() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))  # without BatchNorm, a function of each row
+    x = torch.randn(10, 3, 2, 2)
+    torch.testing.assert_close(MomentumEncoder(net, key_groups=4)(x), net(x))
+
+
 def test_a_key_of_levit_tells_nothing_of_images_in_other_groups() -> None:
     torch.manual_seed(0)
     net = timm.create_model("levit_128s", num_classes=0, img_size=32)
@@ -138,14 +123,6 @@ def test_a_key_of_levit_tells_nothing_of_images_in_other_groups() -> None:
         torch.manual_seed(1)  # the same groups
         keys.append(teacher(images))
     assert (keys[0] == keys[1]).all(dim=1).sum() == 4  # all of the other group
-
-
-def test_shuffled_keys_come_back_in_order() -> None:
-    # a net without BatchNorm between conversion and output must be a plain function of each row
-    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
-    teacher = MomentumEncoder(net, key_groups=4)
-    x = torch.randn(10, 3, 2, 2)
-    torch.testing.assert_close(teacher(x), net(x))
 
 
 @pytest.mark.parametrize(
@@ -193,19 +170,6 @@ def test_projection_head_has_the_layers_it_says(layers: int, batchnorm: bool) ->
     assert [m.out_features for m in linear] == [8] * (layers - 1) + [4]
     assert sum(isinstance(m, nn.BatchNorm1d) for m in head) == (layers - 1 if batchnorm else 0)
     assert head(torch.randn(5, 16)).shape == (5, 4)
-
-
-def test_feature_transform_renormalises_on_request() -> None:
-    torch.manual_seed(0)
-    q, k, queue = (F.normalize(torch.randn(n, 8), dim=1) for n in (6, 6, 20))
-    config = FeatureTransformConfig(
-        positives=PositiveExtrapolation(alpha=2.0, per="sample"),
-        negatives=NegativeInterpolation(alpha=1.6, per="dimension", keep_originals=False),
-        renormalize=True,
-        start_epoch=0,
-    )
-    for vectors in transformed(q, k, queue, torch.arange(20) < 12, config)[:3]:
-        torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
 
 
 class _Merging(nn.Linear):

@@ -38,7 +38,7 @@ def test_the_truth_is_only_counted_where_it_is_known() -> None:
     assert found.loss == whole.loss  # not trained on
     for name in ("train_accuracy", "disambiguation_accuracy"):
         torch.testing.assert_close(found.metrics[name], known.metrics[name])
-    assert objective.facts(torch.full((100,), -1)).keys() == {"target_confidence"}
+    assert objective.facts(torch.full((100,), -1)) == {}
 
 
 def rows_of(part, rows):
@@ -101,11 +101,11 @@ def test_the_nearest_prototype_is_found_in_full_precision_under_autocast() -> No
     data = batch(2)
     data = data._replace(candidates=torch.ones_like(data.candidates))
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        q = objective(data).carry.queries[0]
+        q = objective(data).carry[1][0]
         aside = F.normalize(torch.randn(8, generator=torch.Generator().manual_seed(0)), dim=0)
         objective.prototypes.copy_(F.normalize(torch.stack([-q, q + 0.02 * aside, q]), dim=1))
         before = objective.targets[data.index[0]]
-        moved = objective(data).carry.targets[0] - before
+        moved = objective(data).carry[3][0] - before
     assert moved.argmax() == 2
 
 

@@ -101,9 +101,6 @@ def test_large_tau_weighs_every_negative_alike() -> None:
         assert coarse / fine == pytest.approx(4, rel=0.02)
 
 
-# ---- FT: arXiv 2108.02982 ---------------------------------------------------------------------------------
-
-
 # ---- PaCo: arXiv 2107.12028 -------------------------------------------------------------------------------
 
 
@@ -171,36 +168,17 @@ def test_extra_loss_is_what_paco_adds_to_its_two_parts() -> None:
     assert whole.item() == pytest.approx((l_sup + alpha * l_supcon).item() + extra, rel=1e-9)
 
 
-def random_paco_inputs() -> tuple[Tensor, ...]:
-    n, c, g = 6, 4, torch.Generator().manual_seed(7)
-    labels, queue_labels = torch.randint(c, (n,), generator=g), torch.randint(-1, c, (11,), generator=g)
-    logits = torch.randn(2, n, c, generator=g, dtype=torch.float64)
-    return unit(n, 5, 0), unit(n, 5, 1), labels, unit(11, 5, 2), queue_labels, *logits
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
     """alpha = 0, gamma = 0. GPaCo's smoothing eps is torch's eps C/(C - 1): the own class takes no part."""
-    q, k, labels, queue, queue_labels, logits, _ = random_paco_inputs()
-    counts = torch.tensor([100, 40, 9, 1])
-    found = functional.paco(
-        q,
-        k,
-        labels,
-        queue,
-        queue_labels,
-        logits,
-        functional.log_prior(counts),
-        alpha=0.0,
-        gamma=0.0,
-        tau=0.2,
-        label_smoothing=smoothing,
-    )
+    counts, g = torch.tensor([100, 40, 9, 1]), torch.Generator().manual_seed(7)
+    labels, queue_labels = torch.randint(4, (6,), generator=g), torch.randint(-1, 4, (11,), generator=g)
+    q, k, queue = unit(6, 5, 0), unit(6, 5, 1), unit(11, 5, 2)
+    logits = torch.randn(6, 4, generator=g, dtype=torch.float64)
+    given = (q, k, labels, queue, queue_labels, logits, functional.log_prior(counts))
+    found = functional.paco(*given, alpha=0.0, gamma=0.0, tau=0.2, label_smoothing=smoothing)
     expected = functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing * 4 / 3)
     torch.testing.assert_close(found, expected)
-
-
-# ---- long tails -------------------------------------------------------------------------------------------
 
 
 # ---- diagnostics: arXiv 2005.10242 and 2012.09740 ---------------------------------------------------------

@@ -13,6 +13,7 @@ timm, the last BatchNorm of a block starts at zero; the code of SupCon and PiCO 
 CIFAR examples lack the ReLU).
 """
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -135,14 +136,15 @@ def _resnet(*, stem_padding: int = 1, stem_act: bool = True, **kwargs: Any) -> R
 
 def _register(name: str, model: Any, **args: Any) -> None:
     def entrypoint(pretrained: bool = False, **kwargs: Any) -> Any:
-        return build_model_with_cfg(model, name, pretrained, **(args | kwargs))
+        # a copy, since timm writes the caller's `out_indices` into `feature_cfg`
+        return build_model_with_cfg(model, name, pretrained, **(deepcopy(args) | kwargs))
 
     entrypoint.__name__ = name  # by which timm knows it
     globals()[name] = register_model(entrypoint)
 
 
 for _depth in (20, 32, 44, 56, 110):
-    _maps = {"out_indices": (0, 1, 2)}
-    _register(f"cifar_resnet{_depth}", CifarResNet, blocks=(_depth - 2) // 6, feature_cfg=_maps)
+    _stages = {"out_indices": (0, 1, 2)}
+    _register(f"cifar_resnet{_depth}", CifarResNet, blocks=(_depth - 2) // 6, feature_cfg=_stages)
 _register("resnet18_cifar", _resnet, num_classes=10, block=BasicBlock, layers=(2, 2, 2, 2))
 _register("resnet50_cifar", _resnet, num_classes=10, block=Bottleneck, layers=(3, 4, 6, 3))
