@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-import zoo
-from tests.release_helpers import plain_timm, release_of
 from zoo import backbones
 from zoo.errors import ZooError
 from zoo.modules import MomentumEncoder, freeze_patch_embedding, set_sincos_positions
@@ -75,20 +73,6 @@ def test_a_frozen_embedding_keeps_its_values_and_all_else_learns():
         assert torch.equal(network.pos_embed, positions)
     moved = [n for n, p in model.named_parameters() if n not in fixed and not torch.equal(p, weights[n])]
     assert len(moved) == len(weights) - 3
-
-
-def test_a_release_carries_the_positions_and_plain_timm_reads_them(tmp_path):
-    model = vit().eval()
-    freeze_patch_embedding(model)
-    set_sincos_positions(model)
-    release_of(tmp_path / "release", model, "vit_tiny_patch16_224", 32, model_args=SMALL)
-    images = torch.randn(2, 3, 32, 32)
-    loaded = zoo.load(tmp_path / "release").eval()
-    plain = plain_timm(tmp_path / "release", num_classes=0)
-    with torch.no_grad():
-        for other in (loaded, plain):
-            assert torch.equal(other.pos_embed, model.pos_embed)
-            assert torch.equal(other(images), model(images))
 
 
 @pytest.mark.parametrize(
