@@ -73,8 +73,6 @@ def test_show_lists_the_centers_and_predict_the_nearest_classes_of_an_image(tmp_
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.output.splitlines()]
     first = next(place for place, words in enumerate(lines) if words[:1] == ["CLASS"])
-    assert lines[first + 1][:2] == ["0", "125"]
-    assert lines[first + 4][:2] == ["3", "33"]
     unit = torch.nn.functional.normalize(zoo.open(PACO).centers.weight.double())
     cosines = (unit @ unit[3]).index_fill(0, torch.tensor([3]), -2.0)
     assert lines[first + 4][-2:] == [str(int(cosines.argmax())), f"{float(cosines.max()):.2f}"]

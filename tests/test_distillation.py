@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from zoo.release.card import bibtex
 from zoo.release.provenance import teacher_sha256
 from zoo.training import RunFolder, build_objective, train
 from zoo.training.optim import averaged
-from zoo.training.precision import encoders
 
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"
 UNIT = Normalization((0.0,) * 3, (1.0,) * 3)
@@ -44,18 +42,9 @@ def override(*teachers: object, weight: float = 0.9) -> str:
 
 
 def slowly(logits: Tensor, teachers: Tensor, tau: float) -> float:
-    """tau^2 times the mean over images of sum_c p_c log(p_c / s_c), number by number."""
-
-    def softmax(row: list[float]) -> list[float]:
-        powers = [math.exp(x / tau) for x in row]
-        return [each / sum(powers) for each in powers]
-
-    total = 0.0
-    for i, row in enumerate(logits.tolist()):
-        said = [softmax(teacher[i]) for teacher in teachers.tolist()]
-        p = [sum(column) / len(said) for column in zip(*said, strict=True)]
-        total += sum(a * math.log(a / b) for a, b in zip(p, softmax(row), strict=True))
-    return tau**2 * total / len(logits)
+    """tau^2 times the mean over images of sum_c p_c log(p_c / s_c), of probabilities themselves."""
+    p, s = (teachers / tau).softmax(dim=2).mean(dim=0), (logits / tau).softmax(dim=1)
+    return tau**2 * float((p * (p / s).log()).sum(dim=1).mean())
 
 
 @pytest.mark.parametrize(("tau", "teachers"), [(0.5, 1), (1.0, 2), (4.0, 3)])
@@ -66,9 +55,6 @@ def test_distillation_is_the_divergence_from_the_teachers_mean(tau: float, teach
     found = functional.distillation(logits, said, tau=tau)
     assert found.item() == pytest.approx(slowly(logits, said, tau), rel=1e-9)
     assert functional.distillation(logits.bfloat16(), said.bfloat16(), tau=tau).dtype == torch.float32
-
-
-# --- who is asked what ---
 
 
 def teacher(seed: int = 5) -> Teacher:
@@ -114,9 +100,6 @@ def test_teachers_are_asked_about_the_mixed_images_that_the_student_sees() -> No
     assert not any(part.training for part in asked.modules())
 
 
-# --- which teachers a recipe gets ---
-
-
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """Knows the digits and a class more, in another order."""
@@ -155,11 +138,8 @@ def test_what_cannot_teach_is_refused_and_named(teacher: str, match: str) -> Non
         taught_by(teacher)
 
 
-@pytest.mark.parametrize(
-    "text", ["objective: {name: bcl, head: cosine}", "method: {name: nearest_center, similarity: cosine}"]
-)
-def test_centers_that_say_no_probabilities_do_not_teach(text: str, tmp_path: Path) -> None:
-    made = of_digits(tmp_path / "teacher", recipe_text=text)
+def test_centers_that_say_no_probabilities_do_not_teach(tmp_path: Path) -> None:
+    made = of_digits(tmp_path / "teacher", recipe_text="objective: {name: bcl, head: cosine}")
     with pytest.raises(TrainingError, match="has centers of cosines or distances"):
         taught_by(made.path)
 
@@ -188,10 +168,7 @@ def test_a_run_goes_on_with_the_teachers_it_began_with_and_says_so(known: Releas
 
 
 def test_teachers_are_no_part_of_the_average_or_the_best_state(tmp_path: Path) -> None:
-    asked = teacher()
-    objective = student(asked)
-    assert not [name for name in averaged(objective) if name.startswith("teachers")]
-    assert encoders(objective) == [objective.encoder, asked.encoder]
+    assert not [name for name in averaged(student(teacher())) if name.startswith("teachers")]
     stopping = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 5}"
     r, run = recipe("classify", override(PACO), stopping), RunFolder(tmp_path)
     dataset = open_dataset(r.data, "train", None)
@@ -212,9 +189,6 @@ def test_a_student_learns_digits_from_its_teacher_alone(tmp_path: Path) -> None:
     with torch.no_grad():
         hits = [model.eval()(images).argmax(1) == labels for images, labels in eval_batches(test, r, 256)]
     assert torch.cat(hits).float().mean() > 0.75, "chance is 0.1, and 0 is what the labels teach"
-
-
-# --- what is recorded, published and repeated ---
 
 
 @pytest.fixture(scope="module")
@@ -254,17 +228,12 @@ def test_a_teacher_s_folder_is_not_published_and_can_be_renamed(taught: Release,
     named.verify()
 
 
-@pytest.mark.parametrize(
-    ("recorded", "match"), [(["0" * 64] * 2, r"teachers\.\d "), (["0" * 64], "teacher_sha256: ")]
-)
-def test_other_teachers_are_not_the_same_training(
-    recorded: object, match: str, taught: Release, tmp_path: Path
-) -> None:
+def test_other_teachers_are_not_the_same_training(taught: Release, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(taught.path, tmp_path / "taught"))
     metrics = json.loads((folder / "metrics.json").read_text())
-    metrics["training"]["teacher_sha256"] = recorded
+    metrics["training"]["teacher_sha256"][0] = "0" * 64
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    with pytest.raises(ReleaseError, match=match):
+    with pytest.raises(ReleaseError, match=r"teachers\.0 "):
         zoo.reproduce(folder, out=tmp_path / "again")
 
 
@@ -279,11 +248,3 @@ def test_a_student_keeps_its_teachers_licence(
     copies = [Path(shutil.copytree(known.path, tmp_path / license)) for license in licenses]
     teachers = [zoo.open(each).with_license(each.name).path for each in copies]
     assert inherited(recipe("classify", override(*teachers))) == expected
-
-
-def test_a_second_stage_learns_from_labels_alone() -> None:
-    from zoo.training.stages import stages
-
-    crt = "method={name: crt, epochs: 1, lr: 0.1}"
-    first, second = stages(recipe("classify", override(PACO), "objective.loss=cross_entropy", crt))
-    assert first.objective.distill is not None and second.objective.distill is None

@@ -56,17 +56,10 @@ def test_pixels_and_targets_are_those_of_timm(mixup: float, cutmix: float, size:
     assert 3 <= changed <= 8
 
 
-def test_the_draws_follow_from_torchs_seed_alone_and_leave_all_global_states() -> None:
-    images, labels = pictures(8)
-    results = []
-    for other in (1, 2):
-        np.random.seed(other)  # noqa: NPY002
-        random.seed(other)
-        before = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
-        torch.manual_seed(7)
-        results.append(mix(MixConfig(), images, labels, 5)[0])
-        assert before == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
-    assert torch.equal(*results)
+def test_mixing_leaves_the_global_generators_as_they_were() -> None:
+    before = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    mix(MixConfig(), *pictures(8), 5)
+    assert before == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "balanced_softmax"])

@@ -18,7 +18,6 @@ from zoo.modules import (
     batchnorm,
     convert_ghost_batchnorm,
     evaluating,
-    projection_head,
     running_statistics,
     synchronize_batchnorm,
 )
@@ -145,15 +144,6 @@ def test_unknown_batchnorm_is_refused_by_name() -> None:
 
     with pytest.raises(TrainingError, match=r'"0" is a Strange.*key_groups'):
         convert_ghost_batchnorm(nn.Sequential(Strange(3)), 4)
-
-
-@pytest.mark.parametrize(("layers", "batchnorm"), [(1, False), (2, False), (2, True), (3, True)])
-def test_projection_head_has_the_layers_it_says(layers: int, batchnorm: bool) -> None:
-    head = projection_head(16, 4, layers=layers, hidden=8, batchnorm=batchnorm)
-    linear = [m for m in head if isinstance(m, nn.Linear)]
-    assert [m.out_features for m in linear] == [8] * (layers - 1) + [4]
-    assert sum(isinstance(m, nn.BatchNorm1d) for m in head) == (layers - 1 if batchnorm else 0)
-    assert head(torch.randn(5, 16)).shape == (5, 4)
 
 
 def test_after_evaluation_each_part_has_its_own_mode_again() -> None:

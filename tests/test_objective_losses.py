@@ -10,7 +10,6 @@ from torch import Tensor
 from tests import reference
 from tests.objective_helpers import batch, build
 from zoo import functional
-from zoo.errors import ArgumentError
 from zoo.objectives import Batch, Objective
 
 PRIOR = [0.6, 0.3, 0.1]
@@ -30,12 +29,9 @@ def after_a_step(name: str, **changes: Any) -> Objective:
 
 def in_one_batch(rows: Tensor, tau: float, keys: Tensor, own: Tensor, *, itself: bool) -> Tensor:
     """Mean of -log of the own key's share among all keys, without the anchor's own row."""
-    losses = []
-    for i, row in enumerate(rows):
-        scores = (keys @ row / tau).exp()
-        total = scores.sum() - (scores[i] if itself else 0)
-        losses.append(-(scores[own[i]] / total).log())
-    return torch.stack(losses).mean()
+    scores = (rows @ keys.T / tau).exp()
+    total = scores.sum(dim=1) - (scores.diagonal() if itself else 0)
+    return -(scores[range(len(rows)), own] / total).log().mean()
 
 
 def gpaco(objective: Any, data: Batch) -> Tensor:
@@ -119,15 +115,9 @@ def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_au
         q, k = unit(objective.head(objective.encoder(data.views[0]))), unit(objective.teacher(data.views[1]))
         torch.manual_seed(7)
         loss = objective(data).loss.double()
-    drawn, unmixed, order = lam.expand(6, 1), torch.ones(6, 1).double(), list(range(6))
-    expected, textual = (
-        reference.ft_info_nce(
-            q, k, objective.queue.keys[:6], 0.2, drawn, unmixed, order, negatives_scored_with=form
-        )
-        for form in ("extrapolated", "original")
-    )
+    given = (q, k, objective.queue.keys[:6], 0.2, lam.expand(6, 1), torch.ones(6, 1).double(), list(range(6)))
+    expected = reference.ft_info_nce(*given, negatives_scored_with="extrapolated")
     torch.testing.assert_close(loss, expected.squeeze(), rtol=1e-5, atol=1e-6)
-    assert abs(float(expected - textual)) > 1e-3
 
 
 def test_gpaco_enqueues_the_second_view() -> None:
@@ -189,15 +179,6 @@ def test_margin_leaves_out_the_pairs_of_unknown_class() -> None:
     same = torch.autograd.grad(expected.loss, list(objective.head.parameters()))
     torch.testing.assert_close(gradients, same, rtol=1e-4, atol=1e-6)
     assert objective(data._replace(labels=torch.full_like(labels, -1))).loss.item() == 0
-
-
-@pytest.mark.parametrize("name", ["bcl", "paco", "gpaco", "classify"])
-def test_objectives_with_centers_take_no_unknown_label_for_a_class(name: str) -> None:
-    objective = build(name, **({"loss": "balanced_softmax"} if name == "classify" else {}))
-    data = batch(1, views=objective.num_views)
-    data.labels[2] = -1
-    with pytest.raises(ArgumentError, match="labels: found -1 to 2, expected classes 0 to 2"):
-        objective(data)
 
 
 @pytest.mark.parametrize(
