@@ -107,7 +107,6 @@ def test_a_class_without_training_images_is_learned_around_and_never_predicted(
         ({"head": "cosine"}, 'head: found "cosine" with loss "cross_entropy"'),
         ({"loss": LDAM, "head": "cosine", "label_smoothing": 0.1}, 'loss: found "ldam" with'),
         ({"loss": LDAM, "head": "cosine", "mix": {"mixup": 0.2}}, 'loss: found "ldam" with'),
-        ({"head_std": 0.1}, "head_std"),
         ({"loss": {"name": "logit_adjustment", "tau": -1.0}}, "greater than or equal to 0"),
     ],
 )

@@ -85,7 +85,8 @@ class ClassifyConfig(ObjectiveConfig):
     """torch's: this share of the target is spread over all classes."""
     freeze_encoder: bool = False
     """Train the classifier alone: the encoder is in evaluation mode, BatchNorm's statistics included."""
-    head_std: None = Field(None, description="Always null; a key of earlier releases.")
+    head_std: Annotated[float, Field(ge=0)] | None = None
+    """Standard deviation of a linear head's initial weights, with a bias of 0; null: torch's own."""
     head: Literal["linear", "cosine", "scaled"] = "linear"
     """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
     as it is, with a learned factor for each class."""
@@ -127,6 +128,9 @@ class Classify(Objective):
         super().__init__(config, encoder, info)
         heads = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}
         self.classifier: Any = heads[config.head](feature_dim(encoder), len(info.class_counts))
+        if config.head == "linear" and config.head_std is not None:
+            nn.init.normal_(self.classifier.weight, std=config.head_std)
+            nn.init.zeros_(self.classifier.bias)
         if config.freeze_encoder:
             encoder.requires_grad_(False)
         self.teachers = nn.ModuleList(info.teachers)
