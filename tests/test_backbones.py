@@ -146,15 +146,3 @@ def test_check_input_leaves_no_trace():
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
-
-
-def test_an_encoder_makes_one_pooled_vector_of_an_image():
-    backbones.check_encoder(backbones.create("cifar_resnet20"), 32)
-    for model, found in (
-        (backbones.create("vit_tiny_patch16_224", img_size=32, global_pool=""), r"\[2, 5, 192\]"),
-        (backbones.create("cifar_resnet20", num_classes=7), r"\[2, 7\]"),
-    ):
-        with pytest.raises(
-            ZooError, match=rf"makes {found} of 2 images, expected pooled features \[2, \d+\]"
-        ):
-            backbones.check_encoder(model, 32)

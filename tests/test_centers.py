@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -60,15 +58,7 @@ def test_what_has_no_centers_says_so_and_what_to_use() -> None:
         zoo.open(MOCO).nearest_classes(digit())
 
 
-def test_other_things_than_images_and_counts_are_refused() -> None:
-    release = zoo.open(PACO)
-    with pytest.raises(zoo.ZooError, match="image: found a str, expected a PIL image"):
-        release.nearest_classes("digit.png")  # type: ignore[arg-type]
-    with pytest.raises(zoo.ZooError, match=r"k: found 0"):
-        release.nearest_classes(digit(), k=0)
-
-
-def test_show_lists_the_centers_and_predict_the_nearest_classes_of_an_image(tmp_path: Path) -> None:
+def test_show_lists_the_nearest_center_of_each_class() -> None:
     done = CliRunner().invoke(app, ["show", PACO, "--full"])
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.output.splitlines()]
@@ -76,9 +66,3 @@ def test_show_lists_the_centers_and_predict_the_nearest_classes_of_an_image(tmp_
     unit = torch.nn.functional.normalize(zoo.open(PACO).centers.weight.double())
     cosines = (unit @ unit[3]).index_fill(0, torch.tensor([3]), -2.0)
     assert lines[first + 4][-2:] == [str(int(cosines.argmax())), f"{float(cosines.max()):.2f}"]
-
-    digit().save(tmp_path / "x.png")
-    done = CliRunner().invoke(app, ["predict", PACO, str(tmp_path / "x.png"), "--top", "2"])
-    expected = zoo.open(PACO).nearest_classes(digit(), k=2)
-    rows = [line.split() for line in done.stdout.splitlines()[1:]]
-    assert rows == [[str(tmp_path / "x.png"), name, f"{p:.3f}"] for name, p in expected]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import nn
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
@@ -23,22 +22,6 @@ from zoo.modules import FeatureMaps, FeaturePyramid
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 SIDE = 32
-
-
-def scenes(count: int) -> tuple[Tensor, list[dict[str, Tensor]]]:
-    """Images `[N, 3, 32, 32]` with a digit of 16 pixels each, its box and class."""
-    generator = torch.Generator().manual_seed(0)
-    digits = load_digits()
-    images, targets = torch.zeros(count, 3, SIDE, SIDE), []
-    for i in range(count):
-        number = int(torch.randint(len(digits.images), (1,), generator=generator))
-        digit = torch.tensor(digits.images[number] / 16, dtype=torch.float32)
-        digit = digit.repeat_interleave(2, 0).repeat_interleave(2, 1)
-        top, left = torch.randint(0, SIDE - 16, (2,), generator=generator).tolist()
-        images[i, :, top : top + 16, left : left + 16] = digit
-        box = torch.tensor([[left, top, left + 16, top + 16]], dtype=torch.float32)
-        targets.append({"boxes": box, "labels": torch.tensor([int(digits.target[number]) + 1])})
-    return images, targets
 
 
 def detector(backbone: nn.Module, maps: int) -> FasterRCNN:
@@ -58,23 +41,15 @@ def detector(backbone: nn.Module, maps: int) -> FasterRCNN:
     )
 
 
-def test_a_detector_learns_on_a_backbone_of_the_zoo() -> None:
+def test_a_detector_trains_and_detects_with_a_backbone_of_the_zoo() -> None:
     torch.manual_seed(0)
-    encoder = zoo.load(PACO, features_only=True)
-    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    encoder, images = zoo.load(PACO, features_only=True), [torch.rand(3, SIDE, SIDE) for _ in range(2)]
     model = detector(FeaturePyramid(encoder, out_channels=32), maps=3)
-    images, targets = scenes(8)
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
-    for _ in range(12):
-        optimizer.zero_grad()
-        loss = sum(model(list(images), targets).values())
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.6 * losses[0], losses
-    assert all(not torch.equal(p, before[name]) for name, p in encoder.named_parameters() if p.ndim == 4)
+    target = {"boxes": torch.tensor([[4.0, 4.0, 20.0, 20.0]]), "labels": torch.tensor([1])}
+    sum(model(images, [target, target]).values()).backward()
+    assert all(p.grad is not None and p.grad.any() for p in encoder.parameters() if p.ndim == 4)
     with torch.no_grad():
-        assert {"boxes", "labels", "scores"} == set(model.eval()(list(images))[0])
+        assert {"boxes", "labels", "scores"} == set(model.eval()(images)[0])
 
 
 def test_a_segmentation_net_takes_a_backbone_of_the_zoo() -> None:

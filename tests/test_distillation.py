@@ -144,13 +144,6 @@ def test_centers_that_say_no_probabilities_do_not_teach(tmp_path: Path) -> None:
         taught_by(made.path)
 
 
-def test_releases_of_one_encoder_with_other_centers_are_other_teachers(known: Release) -> None:
-    config = known.config
-    other = {**config, "zoo": {**config["zoo"], "centers_sha256": "0" * 64}}
-    darker = {**config, "pretrained_cfg": {**config["pretrained_cfg"], "mean": [0.0, 0.0, 0.0]}}
-    assert len({teacher_sha256(each) for each in (config, other, darker)}) == 3
-
-
 def test_a_run_goes_on_with_the_teachers_it_began_with_and_says_so(known: Release, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(known.path, tmp_path / "teacher"))
     r, run, facts = recipe("classify", override(folder)), RunFolder(tmp_path / "run"), torch.empty(0)

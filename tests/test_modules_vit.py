@@ -50,29 +50,20 @@ def test_tokens_that_are_no_patches_have_position_zero(changes, prefix):
 
 
 def test_a_frozen_embedding_keeps_its_values_and_all_else_learns():
-    torch.manual_seed(0)
     model = vit()
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
     freeze_patch_embedding(model)
     set_sincos_positions(model)
     fixed = {"patch_embed.proj.weight", "patch_embed.proj.bias", "pos_embed"}
     assert {name for name, p in model.named_parameters() if not p.requires_grad} == fixed
-    assert torch.equal(model.patch_embed.proj.weight, weights["patch_embed.proj.weight"])
-    positions = model.pos_embed.clone()
-
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
     teacher = MomentumEncoder(model)
     optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=1.0, weight_decay=0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.randn(4, 3, 32, 32)).square().mean().backward()
-        optimizer.step()
-        teacher.update([model], 0.9)
+    model(torch.randn(4, 3, 32, 32)).square().mean().backward()
+    optimizer.step()
+    teacher.update([model], 0.9)
     for network in (model, teacher.module):
-        assert torch.equal(network.patch_embed.proj.weight, weights["patch_embed.proj.weight"])
-        assert torch.equal(network.patch_embed.proj.bias, weights["patch_embed.proj.bias"])
-        assert torch.equal(network.pos_embed, positions)
-    moved = [n for n, p in model.named_parameters() if n not in fixed and not torch.equal(p, weights[n])]
-    assert len(moved) == len(weights) - 3
+        stayed = {name for name, p in network.named_parameters() if torch.equal(p, weights[name])}
+        assert stayed == fixed
 
 
 @pytest.mark.parametrize(

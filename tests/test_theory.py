@@ -139,22 +139,3 @@ def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
     found = functional.paco(*given, alpha=0.0, gamma=0.0, tau=0.2, label_smoothing=smoothing)
     expected = functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing * 4 / 3)
     torch.testing.assert_close(found, expected)
-
-
-# ---- diagnostics: arXiv 2005.10242 and 2012.09740 ---------------------------------------------------------
-
-
-def test_diagnostics_of_known_configurations() -> None:
-    east, north = double(1.0, 0.0)[None], double(0.0, 1.0)[None]
-    collapsed = east.expand(5, 2)
-    assert functional.uniformity(collapsed).item() == pytest.approx(0.0, abs=1e-9)
-    assert functional.uniformity(torch.cat([east, -east])).item() == pytest.approx(-8.0)  # |x - y|^2 = 4
-    for other, distance in ((east, 0.0), (north, 2.0), (-east, 4.0)):
-        assert functional.alignment(east, other).item() == pytest.approx(distance)
-    clusters = torch.cat([east, east, north, north])
-    assert functional.tolerance(clusters, torch.tensor([0, 0, 1, 1])).item() == pytest.approx(1.0)
-    assert functional.tolerance(clusters, torch.tensor([0, 1, 0, 1])).item() == pytest.approx(0.0)
-    # the corners of a regular simplex: any two have the similarity -1/D, here -1/(n - 1)
-    corners = F.normalize(torch.eye(5, dtype=torch.float64) - 0.2, dim=1)
-    assert functional.tolerance(corners, torch.zeros(5)).item() == pytest.approx(-1 / 4)
-    assert functional.uniformity(corners).item() == pytest.approx(-4 * (1 + 1 / 4))
