@@ -114,7 +114,6 @@ def test_small_image_resnets_give_feature_maps_of_the_reductions_they_say(arch, 
     [
         ("resnet5", {}, 'unknown architecture "resnet5". Did you mean "resnet50"?'),
         ("vit_tiny_patch16_224", {"imgsize": 32}, 'takes no argument "imgsize". Did you mean "img_size"?'),
-        ("cifar_resnet20", {"global_pool": "average"}, "cannot be built with global_pool='average'"),
         ("resnet18_cifar", {"img_size": 32}, 'takes no argument "img_size"'),
         ("resnet18_cifar", {"stem_type": "deep"}, "stem_type has no effect: the stem is one 3x3 convolution"),
     ],
@@ -130,7 +129,6 @@ def test_create_explains_what_an_architecture_refuses(arch, model_args, message)
     ("arch", "size", "hint"),
     [
         ("vit_tiny_patch16_224", 32, "img_size=32 and a smaller patch_size"),
-        ("vgg11", 16, "output_stride=8"),
         ("inception_v3", 32, "larger images"),
     ],
 )
