@@ -23,18 +23,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bcl": HEAD | dict(tau=0.2),
     "classify": {},
     "gpaco": QUEUE | dict(tau=0.05),
-    "margin": HEAD | dict(normalize=True),
+    "margin": HEAD,
     "moco": MOMENTUM | dict(head_batchnorm=False),
-    "moco_v3": dict(
-        dim=8,
-        head_hidden=16,
-        projector_layers=2,
-        predictor_batchnorm=False,
-        tau=0.2,
-        momentum={"kind": "cosine", "start": 0.9, "end": 1.0},
-        freeze_patch_embedding=False,
-        sincos_positions=False,
-    ),
+    "moco_v3": dict(dim=8, head_hidden=16, projector_layers=2, predictor_batchnorm=False)
+    | dict(freeze_patch_embedding=False, sincos_positions=False),
     "paco": MOMENTUM | dict(tau=0.05),
     "pico": MOMENTUM | dict(prototype_momentum=0.9),
     "simclr": HEAD | dict(tau=0.2),
@@ -78,29 +70,17 @@ def batch(seed: int = 0, size: int = 6, views: int = 2) -> Batch:
 
 
 def transformed(
-    q: Tensor,
-    k: Tensor,
-    queue: Tensor,
-    valid: Tensor,
-    ft: FeatureTransformConfig,
-    labels: Tensor | None = None,
+    q: Tensor, k: Tensor, queue: Tensor, valid: Tensor, ft: FeatureTransformConfig, *labels: Tensor
 ) -> Pairs:
     """What FT makes of one step's features; with labels, negatives are mixed within their class."""
-    pairs = Pairs(q, k, queue, torch.where(valid, 0, -1) if labels is None else labels, valid)
-    return transform(pairs, ft, labelled=labels is not None)
+    (of_queue,) = labels or (torch.where(valid, 0, -1),)
+    return transform(Pairs(q, k, queue, of_queue, valid), ft, labelled=bool(labels))
 
 
 def eval_batches(dataset: ImageDataset, recipe: Recipe, size: int) -> Iterable[tuple[Tensor, Tensor]]:
     """Images as the recipe's release would see them, `size` at a time, and their labels."""
-    return eval_images(
-        dataset,
-        recipe.views.eval,
-        recipe.data.mean,
-        recipe.data.std,
-        batch_size=size,
-        device=torch.device("cpu"),
-        workers=0,
-    )
+    data, views, cpu = recipe.data, recipe.views.eval, torch.device("cpu")
+    return eval_images(dataset, views, data.mean, data.std, batch_size=size, device=cpu, workers=0)
 
 
 def step(objective: Objective, data: Batch, lr: float = 0.1) -> Output:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,13 +15,9 @@ from zoo import functional
 from zoo.modules import KeyQueue
 from zoo.objectives.momentum_contrast import FeatureTransformConfig
 
-ALPHAS = [0.6, 1.0, 1.6, 2.0, 5.0]
 LABELLED = ["sup_con", "paco", "gpaco"]
+NOW = FT | {"start_epoch": 0}
 GRANULARITIES = ["step", "sample", "dimension"]
-
-
-def draw(alpha: float, *shape: int, seed: int = 0) -> Tensor:
-    return functional.sample_beta(alpha, shape, generator=torch.Generator().manual_seed(seed))
 
 
 def is_beta(x: Tensor, alpha: float) -> bool:
@@ -30,25 +25,22 @@ def is_beta(x: Tensor, alpha: float) -> bool:
     return bool(stats.kstest(x.double().flatten().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_beta_passes_kolmogorov_smirnov(alpha: float, seed: int) -> None:
-    x = draw(alpha, 50_000, seed=seed)
+@pytest.mark.parametrize("alpha", [0.6, 1.0, 1.6, 2.0, 5.0])
+def test_beta_passes_kolmogorov_smirnov(alpha: float) -> None:
+    x = functional.sample_beta(alpha, (50_000,), generator=torch.Generator().manual_seed(0))
     assert is_beta(x, alpha)
     assert not is_beta(x, alpha * 1.1)  # the test can tell a neighbour
     assert ((x >= 0) & (x <= 1)).all()
-    # a second moment and a symmetry that Kolmogorov-Smirnov hardly sees in the tails
-    assert x.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.02)
-    assert is_beta(1 - x, alpha)
 
 
-def config(positives: str | None, negatives: str | None, **changes: Any) -> FeatureTransformConfig:
+def config(
+    positives: str | None, negatives: str | None, keep: bool = False, renormalize: bool = False
+) -> FeatureTransformConfig:
     return FeatureTransformConfig.model_validate(
         {
             "positives": positives and {"alpha": 2.0, "per": positives},
-            "negatives": negatives and {"alpha": 1.6, "per": negatives, "keep_originals": False} | changes,
-            "renormalize": False,
-            "start_epoch": 0,
+            "negatives": negatives and {"alpha": 1.6, "per": negatives, "keep_originals": keep},
+            "renormalize": renormalize,
         }
     )
 
@@ -86,12 +78,6 @@ def test_ft_draws_as_many_coefficients_as_it_says_each_from_its_own_beta(per: st
     assert len(positives.flatten().unique()) > 0.99 * positives.numel()
     assert is_beta(positives, 2.0)
     assert is_beta(negatives[~negatives.isnan()], 1.6)
-    # the positives' coefficient says nothing of the negatives' in the same step
-    a = positives.reshape(400, -1)[:, 0]
-    b = negatives.reshape(400, -1)
-    b = b.nanmedian(dim=1).values if per == "step" else b[:, 0]
-    known = ~b.isnan()
-    assert stats.spearmanr(a[known].numpy(), b[known].numpy()).pvalue > 0.01
 
 
 def partners(queue_hat: Tensor) -> Tensor:
@@ -121,7 +107,7 @@ def test_mixing_with_labels_stays_within_the_class(
     before = queue.clone()
     pair = torch.ones(2, size)
     _, _, queue_hat, _, valid_hat = transformed(
-        pair, pair, queue, valid, config(None, per, keep_originals=keep), queue_labels
+        pair, pair, queue, valid, config(None, per, keep), queue_labels
     )
     assert torch.equal(queue.view(torch.int32), before.view(torch.int32))  # bit for bit, NaN included
     assert torch.equal(valid_hat, torch.cat([valid, valid]) if keep else valid)
@@ -142,11 +128,19 @@ def test_mixing_with_labels_stays_within_the_class(
             torch.testing.assert_close(mixed[i], queue[i])
 
 
+def test_feature_transform_renormalises_on_request() -> None:
+    torch.manual_seed(0)
+    q, k, queue = (F.normalize(torch.randn(n, 8), dim=1) for n in (6, 6, 20))
+    filled = torch.ones(20, dtype=torch.bool)
+    for vectors in transformed(q, k, queue, filled, config("sample", "dimension", True, True))[:3]:
+        torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(vectors)))
+
+
 @pytest.mark.parametrize("name", QUEUED)
 def test_objectives_keep_the_original_keys_under_ft(name: str) -> None:
     """Forward leaves the queue alone; update enqueues the very keys that go in without FT."""
     queues = {}
-    for kind, ft in (("plain", None), ("FT", FT | {"start_epoch": 0})):
+    for kind, ft in (("plain", None), ("FT", NOW)):
         objective = build(name, feature_transform=ft)
         step(objective, batch(0), lr=0.0)  # something to mix
         (queue,) = (m for m in objective.modules() if isinstance(m, KeyQueue))
@@ -168,7 +162,7 @@ def test_objectives_that_read_the_queues_labels_mix_within_a_class(name: str) ->
     PiCO reads labels once its prototypes guide it, which they do not yet.
     """
     losses = []
-    for ft in (None, FT | {"start_epoch": 0, "positives": None, "renormalize": False}):
+    for ft in (None, NOW | {"positives": None}):
         objective = build(name, feature_transform=ft)
         (queue,) = (m for m in objective.modules() if isinstance(m, KeyQueue))
         queue.filled.fill_(len(queue))

@@ -195,7 +195,7 @@ def test_losses_are_those_of_the_cpu(loss: str) -> None:
 
 
 def test_mixing_and_layers_rates_wait_for_nothing() -> None:
-    mixing = "{mixup: 0.8, cutmix: 1.0, probability: 0.9, switch_probability: 0.5, mode: batch}"
+    mixing = "{mixup: 0.8, cutmix: 1.0, probability: 0.9}"
     r = recipe("classify", f"objective.mix={mixing}", "optimizer.layer_decay=0.7")
     train_without_waiting(r, 8, from_step=2)
 

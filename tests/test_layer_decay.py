@@ -56,11 +56,6 @@ def test_layers_are_those_of_timm_for_the_same_model_with_a_classifier(arch: str
 
 
 def test_an_encoder_without_layers_is_refused_in_one_line() -> None:
-    class Plain(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(2, 2)
-
     section = OptimizerSection(name="momentum", lr=0.1, weight_decay=0.0, layer_decay=0.7)
     with pytest.raises(RecipeError, match=r"optimizer\.layer_decay: found 0\.7.*expected null"):
-        build_optimizer(Objective(None, Plain(), INFO), section)
+        build_optimizer(Objective(None, nn.Linear(2, 2), INFO), section)

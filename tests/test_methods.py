@@ -79,7 +79,7 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
     for name in ("crt", "lws"):
         changes = (
             f"method={{name: {name}, epochs: 3, lr: 0.02}}",
-            "objective.mix={mixup: 0.2, cutmix: 0.0, probability: 1.0, switch_probability: 0.5, mode: batch}",
+            "objective.mix={mixup: 0.2}",
             "training.ema={decay: 0.9, warmup: true}",
             "optimizer={name: adamw, lr: 0.01, weight_decay: 0.1, momentum: 0.0, decay_norm_and_bias: true}",
         )

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from zoo import functional
@@ -68,8 +67,7 @@ def test_small_tau_leaves_only_the_hardest_negative(positive: float, limit: floa
     The error is tau log(1 + e^{-gap/tau} + ...), gap from the largest score to the next.
     """
     gap = 0.1 if limit else 0.15  # 0.8 beats 0.7 by 0.1; 0.95 beats 0.8 by 0.15
-    errors = []
-    taus = [0.08, 0.04, 0.02, 0.01]
+    errors, taus = [], [0.08, 0.04, 0.02, 0.01]
     for tau in taus:
         loss = info_nce_of_scores(positive, NEGATIVES, tau)
         errors.append(tau * loss.item() - limit)
@@ -101,52 +99,11 @@ def test_large_tau_weighs_every_negative_alike() -> None:
         assert coarse / fine == pytest.approx(4, rel=0.02)
 
 
-# ---- FT: arXiv 2108.02982 ---------------------------------------------------------------------------------
-
-
 # ---- PaCo: arXiv 2107.12028 -------------------------------------------------------------------------------
-
-
-def minimised(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
-    """Scores `[size]` at the minimum of `loss`, which has one."""
-    scores = torch.zeros(size, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [scores], max_iter=500, line_search_fn="strong_wolfe", tolerance_grad=1e-13, tolerance_change=0
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        value = loss(scores)
-        value.backward()
-        return value
-
-    optimizer.step(closure)
-    return scores.detach()
-
-
-@pytest.mark.parametrize("positives", [1, 4, 50])
-def test_sup_con_is_least_where_each_of_k_positives_has_one_kth(positives: int) -> None:
-    def loss(s: Tensor) -> Tensor:
-        return functional.sup_con(ONE, s[:1, None], ZERO, s[1:, None], ZERO.expand(positives - 1), tau=1.0)
-
-    scores = minimised(loss, positives)
-    assert scores.softmax(0).tolist() == pytest.approx([1 / positives] * positives, rel=1e-6)
-    # which is its floor, log K: higher for a head class, however well it is learned
-    assert loss(scores).item() == pytest.approx(math.log(positives), abs=1e-9)
 
 
 def l_extra(p_sup: float, alpha_k: float) -> float:
     return -math.log(p_sup) - alpha_k * math.log(1 - p_sup)
-
-
-def test_extra_loss_is_least_at_the_notes_numbers() -> None:
-    """q* = 0.001, queue 8192, alpha 0.05: alpha K* = 0.41, P_sup = 0.71, a pair's share 0.035."""
-    alpha, k = 0.05, 0.001 * 8192
-    assert alpha * k == pytest.approx(0.41, abs=0.005)
-    found = minimize_scalar(lambda p: l_extra(p, alpha * k), bounds=(1e-6, 1 - 1e-6), method="bounded").x
-    assert found == pytest.approx(1 / (1 + alpha * k), rel=1e-4)
-    assert found == pytest.approx(0.71, abs=0.005)
-    assert alpha * found == pytest.approx(0.035, abs=0.0006)
 
 
 def test_extra_loss_is_what_paco_adds_to_its_two_parts() -> None:
@@ -171,57 +128,14 @@ def test_extra_loss_is_what_paco_adds_to_its_two_parts() -> None:
     assert whole.item() == pytest.approx((l_sup + alpha * l_supcon).item() + extra, rel=1e-9)
 
 
-def random_paco_inputs() -> tuple[Tensor, ...]:
-    n, c, g = 6, 4, torch.Generator().manual_seed(7)
-    labels, queue_labels = torch.randint(c, (n,), generator=g), torch.randint(-1, c, (11,), generator=g)
-    logits = torch.randn(2, n, c, generator=g, dtype=torch.float64)
-    return unit(n, 5, 0), unit(n, 5, 1), labels, unit(11, 5, 2), queue_labels, *logits
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
     """alpha = 0, gamma = 0. GPaCo's smoothing eps is torch's eps C/(C - 1): the own class takes no part."""
-    q, k, labels, queue, queue_labels, logits, _ = random_paco_inputs()
-    counts = torch.tensor([100, 40, 9, 1])
-    found = functional.paco(
-        q,
-        k,
-        labels,
-        queue,
-        queue_labels,
-        logits,
-        functional.log_prior(counts),
-        alpha=0.0,
-        gamma=0.0,
-        tau=0.2,
-        label_smoothing=smoothing,
-    )
+    counts, g = torch.tensor([100, 40, 9, 1]), torch.Generator().manual_seed(7)
+    labels, queue_labels = torch.randint(4, (6,), generator=g), torch.randint(-1, 4, (11,), generator=g)
+    q, k, queue = unit(6, 5, 0), unit(6, 5, 1), unit(11, 5, 2)
+    logits = torch.randn(6, 4, generator=g, dtype=torch.float64)
+    given = (q, k, labels, queue, queue_labels, logits, functional.log_prior(counts))
+    found = functional.paco(*given, alpha=0.0, gamma=0.0, tau=0.2, label_smoothing=smoothing)
     expected = functional.balanced_softmax(logits, labels, counts, label_smoothing=smoothing * 4 / 3)
     torch.testing.assert_close(found, expected)
-
-
-# ---- long tails -------------------------------------------------------------------------------------------
-
-
-# ---- diagnostics: arXiv 2005.10242 and 2012.09740 ---------------------------------------------------------
-
-
-def test_diagnostics_of_known_configurations() -> None:
-    east = double(1.0, 0.0)[None]
-    north = double(0.0, 1.0)[None]
-    collapsed = east.expand(5, 2)
-    assert functional.uniformity(collapsed).item() == pytest.approx(0.0, abs=1e-9)
-    assert all(functional.uniformity(collapsed[:rows]).isnan() for rows in (0, 1)), "no pair"
-    assert functional.uniformity(torch.cat([east, -east])).item() == pytest.approx(-8.0)  # |x - y|^2 = 4
-    assert functional.uniformity(torch.cat([east, -east]), t=1.0).item() == pytest.approx(-4.0)
-    assert functional.uniformity(torch.eye(6, dtype=torch.float64)).item() == pytest.approx(-4.0)
-    for other, distance in ((east, 0.0), (north, 2.0), (-east, 4.0)):
-        assert functional.alignment(east, other).item() == pytest.approx(distance)
-    clusters = torch.cat([east, east, north, north])
-    assert functional.tolerance(clusters, torch.tensor([0, 0, 1, 1])).item() == pytest.approx(1.0)
-    assert functional.tolerance(clusters, torch.tensor([0, 1, 0, 1])).item() == pytest.approx(0.0)
-    # the corners of a regular simplex: any two have the similarity -1/D, here -1/(n - 1)
-    corners = F.normalize(torch.eye(5, dtype=torch.float64) - 0.2, dim=1)
-    assert functional.tolerance(corners, torch.zeros(5)).item() == pytest.approx(-1 / 4)
-    assert functional.uniformity(corners).item() == pytest.approx(-4 * (1 + 1 / 4))
-    assert functional.tolerance(corners, torch.arange(5)).isnan()  # no pair of one class

@@ -74,9 +74,6 @@ class StopAfter:
             time.sleep(0.001)
 
 
-LEARNED = "objective.tau={kind: learned, start: 0.1, min: 0.05, max: 1.0}"
-
-
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -85,8 +82,8 @@ LEARNED = "objective.tau={kind: learned, start: 0.1, min: 0.05, max: 1.0}"
             "classify",
             ("objective.distill={teachers: [cifar_resnet20.paco_digits_lt50], weight: 0.9, tau: 4.0}",),
         ),
-        ("moco", (LEARNED, "objective.feature_transform.start_epoch=1", "training.precision=bf16")),
-        ("paco", (LEARNED, "objective.momentum={kind: cosine, start: 0.9, end: 1.0}")),
+        ("moco", ("objective.feature_transform.start_epoch=1", "training.precision=bf16")),
+        ("paco", ("objective.momentum={kind: cosine, start: 0.9, end: 1.0}",)),
     ],
 )
 def test_resume_from_the_middle_of_an_epoch_gives_bit_identical_weights(

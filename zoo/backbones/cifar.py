@@ -1,6 +1,6 @@
 """ResNets for 32-pixel images, registered with timm: two families that are easily confused.
 
-`cifar_resnet20/32/44/56/110` are the CIFAR ResNets of He et al. 2016, https://arxiv.org/abs/1512.03385,
+`cifar_resnet20/32/44/56/110` (0.27 to 1.7 M parameters): He et al. 2016, https://arxiv.org/abs/1512.03385,
 section 4.2: 3x3 stem, three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2, shortcuts without
 parameters ("option A").
 
@@ -13,6 +13,7 @@ timm, the last BatchNorm of a block starts at zero; the code of SupCon and PiCO 
 CIFAR examples lack the ReLU).
 """
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -133,52 +134,17 @@ def _resnet(*, stem_padding: int = 1, stem_act: bool = True, **kwargs: Any) -> R
     return model
 
 
-def _cifar_resnet(variant: str, blocks: int, pretrained: bool, **kwargs: Any) -> CifarResNet:
-    features = {"out_indices": (0, 1, 2)}
-    return build_model_with_cfg(
-        CifarResNet, variant, pretrained, blocks=blocks, feature_cfg=features, **kwargs
-    )
+def _register(name: str, model: Any, **args: Any) -> None:
+    def entrypoint(pretrained: bool = False, **kwargs: Any) -> Any:
+        # a copy, since timm writes the caller's `out_indices` into `feature_cfg`
+        return build_model_with_cfg(model, name, pretrained, **(deepcopy(args) | kwargs))
+
+    entrypoint.__name__ = name  # by which timm knows it
+    globals()[name] = register_model(entrypoint)
 
 
-@register_model
-def cifar_resnet20(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
-    """0.27 M parameters."""
-    return _cifar_resnet("cifar_resnet20", 3, pretrained, **kwargs)
-
-
-@register_model
-def cifar_resnet32(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
-    """0.46 M parameters."""
-    return _cifar_resnet("cifar_resnet32", 5, pretrained, **kwargs)
-
-
-@register_model
-def cifar_resnet44(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
-    """0.66 M parameters."""
-    return _cifar_resnet("cifar_resnet44", 7, pretrained, **kwargs)
-
-
-@register_model
-def cifar_resnet56(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
-    """0.85 M parameters."""
-    return _cifar_resnet("cifar_resnet56", 9, pretrained, **kwargs)
-
-
-@register_model
-def cifar_resnet110(pretrained: bool = False, **kwargs: Any) -> CifarResNet:
-    """1.7 M parameters."""
-    return _cifar_resnet("cifar_resnet110", 18, pretrained, **kwargs)
-
-
-@register_model
-def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """11.17 M parameters; 512 features."""
-    args = {"num_classes": 10, "block": BasicBlock, "layers": (2, 2, 2, 2)} | kwargs
-    return build_model_with_cfg(_resnet, "resnet18_cifar", pretrained, **args)
-
-
-@register_model
-def resnet50_cifar(pretrained: bool = False, **kwargs: Any) -> ResNet:
-    """23.52 M parameters; 2048 features."""
-    args = {"num_classes": 10, "block": Bottleneck, "layers": (3, 4, 6, 3)} | kwargs
-    return build_model_with_cfg(_resnet, "resnet50_cifar", pretrained, **args)
+for _depth in (20, 32, 44, 56, 110):
+    _stages = {"out_indices": (0, 1, 2)}
+    _register(f"cifar_resnet{_depth}", CifarResNet, blocks=(_depth - 2) // 6, feature_cfg=_stages)
+_register("resnet18_cifar", _resnet, num_classes=10, block=BasicBlock, layers=(2, 2, 2, 2))
+_register("resnet50_cifar", _resnet, num_classes=10, block=Bottleneck, layers=(3, 4, 6, 3))

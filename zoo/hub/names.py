@@ -100,7 +100,7 @@ def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef
         if text in catalog.list_recipes():
             near = f' Its recipe is shipped: "zoo pretrain {text}" makes them'
         known = 'found neither a folder nor a shipped release of that name, nor is it "org/name" on the Hub'
-        raise ReleaseError(f'no release "{text}": {known}.{near}'))
+        raise ReleaseError(f'no release "{text}": {known}.{near}')
     if revision is not None and found.kind != "hub":
         raise ReleaseError(f'revision="{revision}": "{text}" is the {found}, which has no revisions')
     return found

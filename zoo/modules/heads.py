@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.functional.checks import to_float32
 from zoo.modules.centers import Centers
+
+HeadLayers = Annotated[int, Field(ge=1, description="Linear layers of the projection head.")]
+HeadHidden = Annotated[int, Field(ge=1, description="Width between the head's layers.")]
+HeadBatchNorm = Annotated[bool, Field(description="BatchNorm before the head's ReLUs.")]
 
 
 def projection_head(
@@ -44,6 +49,11 @@ def projection_head(
     return head
 
 
+def unit_rows(projected: Tensor) -> Tensor:
+    """Scale rows `[B, D]` to unit length, in float32 at least whatever autocast has made of them."""
+    return F.normalize(to_float32(projected), dim=1)
+
+
 def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
     """Return a classifier's logits `[B, C]` of features `[B, D]`, in float32 under autocast too."""
     with torch.autocast(features.device.type, enabled=False):
@@ -62,8 +72,7 @@ class CosineClassifier(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
-            unit = (F.normalize(to_float32(rows), dim=1) for rows in (features, self.weight))
-            return F.linear(*unit)
+            return F.linear(unit_rows(features), unit_rows(self.weight))
 
 
 class ScaledClassifier(nn.Linear):
@@ -83,6 +92,19 @@ class ScaledClassifier(nn.Linear):
 
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(features, *self.scaled())
+
+
+def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return weight `[C, D]` and bias `[C]` of the linear classifier that decides as `classifier` does.
+
+    Of a cosine classifier these are its directions: the features' own norm changes no order of classes.
+    """
+    if isinstance(classifier, ScaledClassifier):
+        return classifier.scaled()
+    if isinstance(classifier, CosineClassifier):
+        weight = F.normalize(classifier.weight, dim=1)
+        return weight, torch.zeros_like(weight[:, 0])
+    return classifier.weight, classifier.bias  # type: ignore[return-value]
 
 
 class Normalization(NamedTuple):

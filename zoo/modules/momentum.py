@@ -5,13 +5,17 @@ Source: He et al. 2020, https://arxiv.org/abs/1911.05722, sections 3.2 and 3.3.
 
 import copy
 from collections.abc import Iterable
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules.batchnorm import convert_ghost_batchnorm, ghosts
 from zoo.ranks import ALONE, Ranks
+
+QueueSize = Annotated[int, Field(ge=1, description="K; need not be a multiple of the batch size.")]
 
 
 class MomentumEncoder(nn.Module):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zoo.config import Config
 from zoo.data.batches import Batch
-from zoo.modules import Centers, Teacher, Temperature
+from zoo.modules import Centers, Teacher
 from zoo.ranks import ALONE, Ranks
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
@@ -21,10 +21,8 @@ class ObjectiveConfig(Config):
     name: str
     """Of the objective, e.g. `paco`."""
 
-    @property
-    def adds_prior(self) -> bool:
-        """Whether the log class prior is added to the logits while training, and not afterwards."""
-        return False
+    adds_prior: ClassVar[Any] = False
+    """Whether the log class prior is added to the logits while training, and not afterwards."""
 
 
 class DataInfo(NamedTuple):
@@ -39,7 +37,7 @@ class Output(NamedTuple):
     """What one forward pass gives: the loss to minimise, and detached scalars to record.
 
     `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
-    NamedTuple of such, so that the rows of all ranks can be joined. Of `held`, other values of the step by
+    tuple of such, so that the rows of all ranks can be joined. Of `held`, other values of the step by
     name, `zoo.training.observe` computes the run's figures.
     """
 
@@ -74,11 +72,6 @@ class Objective(nn.Module):
         self.encoder = encoder
         self.register_buffer("class_counts", info.class_counts, persistent=False)
 
-    @classmethod
-    def learns_without_labels(cls, config: Any) -> bool:
-        """Whether it learns, as the recipe's section sets it, where the label of every image is -1."""
-        return cls.without_labels
-
     def join(self, ranks: Ranks) -> None:
         """Train as one of several ranks: this objective and every part that has to know."""
         for module in self.modules():
@@ -93,11 +86,16 @@ class Objective(nn.Module):
     def update(self, batch: Batch, output: Output) -> None:
         """Move teacher, queue and the like; called after the optimizer step."""
 
+    def from_others(self, a: Tensor, b: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the other ranks' rows of both views, with gradient, and their labels; None with one rank."""
+        if self.ranks.alone:
+            return None
+        rows = self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
+        return torch.cat(rows), self.ranks.others(labels).repeat(2)
+
     def no_weight_decay(self) -> set[str]:
-        """Name what weight decay leaves alone: timm's exemptions in the encoder, learned temperatures."""
-        exempt: set[str] = getattr(self.encoder, "no_weight_decay", set)()
-        temperatures = [name for name, module in self.named_modules() if isinstance(module, Temperature)]
-        return {f"encoder.{name}" for name in exempt} | {f"{name}.position" for name in temperatures}
+        """Name what weight decay leaves alone: timm's exemptions in the encoder."""
+        return {f"encoder.{name}" for name in getattr(self.encoder, "no_weight_decay", set)()}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], tuple[float]] | None:
         """Return a parameter's layer by its name, for timm's layer-wise learning rates; None without layers.
@@ -130,13 +128,11 @@ def train_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     return 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
 
 
-def share_of_weight(weights: Tensor, ranks: Ranks) -> Tensor | float:
+def share_of_weight(weights: Tensor, ranks: Ranks) -> Tensor:
     """Return this rank's mean weight over that of all ranks, given its images' `weights` `[n]`.
 
     The factor that makes the average of the ranks' weighted means the weighted mean over all images.
     """
-    if ranks.alone:
-        return 1.0
     own = weights.double()
     (everyones,) = ranks.gather_rows([own])
     return (own.mean() / everyones.mean().clamp(min=torch.finfo(torch.double).tiny)).float()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim
 from zoo.config import Config
-from zoo.errors import TrainingError
-from zoo.modules import Centers, CosineClassifier, ScaledClassifier, full_logits
+from zoo.modules import Centers, CosineClassifier, ScaledClassifier, as_linear, full_logits
+from zoo.modules.schedule import section_or_value
 from zoo.objectives.base import (
     Batch,
     DataInfo,
@@ -47,29 +47,15 @@ class LDAMLoss(Config):
     """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
 
 
-def _word_or_section(value: object) -> str:
-    return "<section>" if isinstance(value, (dict, Config)) else "<word>"  # tags that no user writes
-
-
 class MixConfig(Config):
-    """Pairs of images are mixed, and so are their labels (`timm.data.Mixup`, with its defaults)."""
+    """Pairs of images are mixed, and so are their labels: `timm.data.Mixup`, one share for a batch."""
 
     mixup: Annotated[float, Field(ge=0)] = 1.0
     """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
     cutmix: Annotated[float, Field(ge=0)] = 0.0
     """Likewise of the pasted box's area (Yun et al. 2019)."""
     probability: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Of a batch, pair or image to be mixed at all."""
-    switch_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Of cutmix where both are on."""
-    mode: Literal["batch", "pair", "elem"] = "batch"
-    """What draws a share of its own."""
-
-    @model_validator(mode="after")
-    def _mixes(self) -> Self:
-        if self.mixup == self.cutmix == 0:
-            raise ValueError("mix: found mixup 0 and cutmix 0, expected one above 0, or mix: null")
-        return self
+    """Of a batch to be mixed at all."""
 
 
 class DistillConfig(Config):
@@ -82,10 +68,7 @@ class DistillConfig(Config):
     """Share of the teachers in the loss; the rest is that of the labels."""
     tau: Annotated[float, Field(gt=0)]
     """Temperature of what student and teachers say; above 1 the lesser classes tell more."""
-    adjustment: float = 0.0
-    """So many times the log prior of the training images is taken off the teachers' logits: 1 for teachers
-    that plain cross-entropy has trained on these images and a student whose loss adds the prior, -1 the other
-    way round, 0 where both are alike."""
+    adjustment: Annotated[float, Field(ge=0, le=0, description="Always 0; a key of earlier releases.")] = 0.0
 
 
 class ClassifyConfig(ObjectiveConfig):
@@ -93,9 +76,9 @@ class ClassifyConfig(ObjectiveConfig):
 
     name: Literal["classify"]
     loss: Annotated[
-        Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<word>")]
+        Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<value>")]
         | Annotated[Annotated[LogitAdjustmentLoss | LDAMLoss, Field(discriminator="name")], Tag("<section>")],
-        Discriminator(_word_or_section),
+        Discriminator(section_or_value),
     ] = "cross_entropy"
     """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -103,7 +86,7 @@ class ClassifyConfig(ObjectiveConfig):
     freeze_encoder: bool = False
     """Train the classifier alone: the encoder is in evaluation mode, BatchNorm's statistics included."""
     head_std: Annotated[float, Field(ge=0)] | None = None
-    """Standard deviation of the classifier's initial weights, with a bias of 0; null: torch's own."""
+    """Standard deviation of a linear head's initial weights, with a bias of 0; null: torch's own."""
     head: Literal["linear", "cosine", "scaled"] = "linear"
     """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
     as it is, with a learned factor for each class."""
@@ -114,17 +97,14 @@ class ClassifyConfig(ObjectiveConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if isinstance(self.loss, LDAMLoss) != (self.head == "cosine"):
-            expected = '"cosine"' if self.loss_name == "ldam" else '"linear" or "scaled"'
+        ldam = self.loss_name == "ldam"
+        if ldam != (self.head == "cosine"):
+            expected = '"cosine"' if ldam else '"linear" or "scaled"'
             raise ValueError(f'head: found "{self.head}" with loss "{self.loss_name}", expected {expected}')
-        for key, off in {"mix": None, "distill": None, "label_smoothing": 0}.items():
-            if isinstance(self.loss, LDAMLoss) and getattr(self, key) != off:
-                expected = "null" if off is None else str(off)
-                raise ValueError(
-                    f'{key}: found with loss "ldam", of margins for one label, expected {expected}'
-                )
-        if self.head_std is not None and self.head != "linear":
-            raise ValueError(f'head_std: found {self.head_std} with head "{self.head}", expected null')
+        if ldam and (self.mix or self.distill or self.label_smoothing):
+            raise ValueError('loss: found "ldam" with mix, distill or label_smoothing, expected none of them')
+        if self.mix and self.mix.mixup == self.mix.cutmix == 0:
+            raise ValueError("mix: found mixup 0 and cutmix 0, expected one above 0, or mix: null")
         return self
 
     @property
@@ -139,11 +119,7 @@ class ClassifyConfig(ObjectiveConfig):
 
 
 class Classify(Objective):
-    """A linear classifier on the pooled features, trained together with the encoder or on a frozen one.
-
-    With the recipe's `init:` it is fine-tuning, with a frozen encoder linear evaluation (MoCo's
-    main_lincls.py).
-    """
+    """A linear classifier on the pooled features; on a frozen encoder, linear evaluation."""
 
     Config = ClassifyConfig
     num_views = 1
@@ -152,7 +128,7 @@ class Classify(Objective):
         super().__init__(config, encoder, info)
         heads = {"linear": nn.Linear, "cosine": CosineClassifier, "scaled": ScaledClassifier}
         self.classifier: Any = heads[config.head](feature_dim(encoder), len(info.class_counts))
-        if config.head_std is not None:
+        if config.head == "linear" and config.head_std is not None:
             nn.init.normal_(self.classifier.weight, std=config.head_std)
             nn.init.zeros_(self.classifier.bias)
         if config.freeze_encoder:
@@ -169,10 +145,7 @@ class Classify(Objective):
 
     @torch.no_grad()
     def start_from(self, centers: Centers) -> None:
-        """Make the head of learned centers; `TrainingError` if they are not of this data and encoder."""
-        found, expected = (" x ".join(map(str, x.weight.shape)) for x in (centers, self.classifier))
-        if found != expected:
-            raise TrainingError(f'init.head: found centers {found}, expected {expected}, or "head: fresh"')
+        """Make the head of learned centers, of this data's classes and this encoder's features."""
         self.classifier.weight.copy_(centers.weight)
         self.classifier.bias.copy_(centers.bias)
 
@@ -182,15 +155,11 @@ class Classify(Objective):
         if config.mix is not None and self.training:
             images, targets = mix(config.mix, images, targets, len(self.class_counts))
         labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not config.freeze_encoder):
-            features = self.encoder(images)
-        logits = full_logits(self.classifier, features)
+        logits = full_logits(self.classifier, self.encoder(images))
         metrics = {"train_accuracy": train_accuracy(logits, labels)}
         loss = self._loss(logits, targets)
         if config.distill is not None:
             said = torch.stack([teacher(images) for teacher in self.teachers])
-            if config.distill.adjustment:
-                said = functional.post_hoc_adjusted(said, self.class_counts, tau=config.distill.adjustment)
             taught = functional.distillation(logits, said, tau=config.distill.tau)
             metrics |= {"label_loss": loss.detach(), "distillation_loss": taught.detach()}
             loss = torch.lerp(loss, taught, config.distill.weight)
@@ -200,12 +169,9 @@ class Classify(Objective):
         """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
         loss, counts, smoothing = self.config.loss, self.class_counts, self.config.label_smoothing
         if isinstance(loss, LDAMLoss):
-            margin, weight = loss.max_margin, None
-            if self.progress >= loss.reweight_from:
-                weight = functional.class_balanced_weights(counts, beta=loss.beta)
-            found = functional.ldam(
-                logits, labels, counts, max_margin=margin, scale=loss.scale, weight=weight
-            )
+            late, margin, scale = self.progress >= loss.reweight_from, loss.max_margin, loss.scale
+            weight = functional.class_balanced_weights(counts, beta=loss.beta) if late else None
+            found = functional.ldam(logits, labels, counts, max_margin=margin, scale=scale, weight=weight)
             return found if weight is None else found * share_of_weight(weight[labels], self.ranks)
         if isinstance(loss, LogitAdjustmentLoss):
             return functional.logit_adjusted(logits, labels, counts, tau=loss.tau, label_smoothing=smoothing)
@@ -220,18 +186,13 @@ class Classify(Objective):
 
     @torch.no_grad()
     def centers(self) -> Centers:
-        """Return the linear classifier that the head amounts to.
+        """Return the linear classifier that the head amounts to, of cosines at LDAM's scale.
 
-        Of a cosine head it has the directions, at LDAM's scale: the features' own norm changes no order of
-        classes. A loss that knows the class counts never pushes away a class without images: it is masked.
+        A loss that knows the class counts never pushes away a class without images: it is masked.
         """
+        weight, bias = as_linear(self.classifier)
         if isinstance(self.config.loss, LDAMLoss):
-            weight = self.config.loss.scale * F.normalize(self.classifier.weight, dim=1)
-            bias = torch.zeros_like(weight[:, 0])
-        elif isinstance(self.classifier, ScaledClassifier):
-            weight, bias = self.classifier.scaled()
-        else:
-            weight, bias = self.classifier.weight, self.classifier.bias
+            weight = self.config.loss.scale * weight
         if self.config.loss != "cross_entropy":
             weight, bias = functional.mask_classes(weight, bias, self.class_counts == 0)
         return Centers(weight.detach(), bias.detach(), self.class_counts)
@@ -240,24 +201,14 @@ class Classify(Objective):
 def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """Mix image i of the batch with image B - 1 - i, and so their labels, as `timm.data.Mixup` does.
 
-    Returns new images `[B, 3, H, W]`, and distributions over classes `[B, C]` for labels `[B]`. In an odd
-    batch the middle image has no partner and stays. timm draws from NumPy's global generator, seeded here by
-    torch's CPU generator, which the training seeds by (seed, step, rank).
+    Returns new images `[B, 3, H, W]`, and distributions over classes `[B, C]` for labels `[B]`. The last
+    image of an odd batch stays as it is. timm draws from NumPy's global generator, seeded here by torch's CPU
+    generator, which the training seeds by (seed, step, rank).
     """
     mixup = Mixup(
-        mixup_alpha=config.mixup,
-        cutmix_alpha=config.cutmix,
-        prob=config.probability,
-        switch_prob=config.switch_probability,
-        mode=config.mode,
-        label_smoothing=0.0,
-        num_classes=num_classes,
+        config.mixup, config.cutmix, prob=config.probability, label_smoothing=0.0, num_classes=num_classes
     )
-    half = len(images) // 2
-    middle = slice(half, len(images) - half)
-    seed = int(torch.randint(2**32, (), dtype=torch.int64))
-    with seeded_globals(seed):
-        mixed, targets = mixup(*(torch.cat([x[:half], x[middle.stop :]]) for x in (images, labels)))
-    own = one_hot(labels[middle], num_classes)
-    images = torch.cat([mixed[:half], images[middle], mixed[half:]])
-    return images, torch.cat([targets[:half], own, targets[half:]])
+    even = len(images) // 2 * 2
+    with seeded_globals(int(torch.randint(2**32, (), dtype=torch.int64))):
+        mixed, targets = mixup(images[:even].clone(), labels[:even])  # timm writes into what it is given
+    return torch.cat([mixed, images[even:]]), torch.cat([targets, one_hot(labels[even:], num_classes)])

@@ -3,16 +3,15 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from zoo import functional
 from zoo.config import Config, named_by
-from zoo.modules import TemperatureConfig
+from zoo.modules import Tau
 from zoo.objectives.base import Batch, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumObjective, held
+from zoo.objectives.momentum_contrast import MomentumConfig, WithKeyEncoder
 
-Keep = Annotated[float, Field(gt=0, le=1)]
-Weight = Annotated[float, Field(gt=0)]
+Keep = Annotated[float, Field(gt=0, le=1, description="Share of the negatives with the highest scores.")]
+Weight = Annotated[float, Field(gt=0, description="lambda, of each negative's score.")]
 
 
 class InfoNCE(Config):
@@ -26,7 +25,6 @@ class HardContrastive(Config):
 
     name: Literal["hard_contrastive"]
     keep: Keep
-    """Share of the negatives, those with the highest scores."""
 
 
 class Simple(Config):
@@ -34,7 +32,6 @@ class Simple(Config):
 
     name: Literal["simple"]
     weight: Weight
-    """lambda, of each negative's score."""
 
 
 class HardSimple(Config):
@@ -42,9 +39,7 @@ class HardSimple(Config):
 
     name: Literal["hard_simple"]
     weight: Weight
-    """lambda, of each negative's score."""
     keep: Keep
-    """Share of the negatives, those with the highest scores."""
 
 
 class MoCoConfig(MomentumConfig):
@@ -55,8 +50,8 @@ class MoCoConfig(MomentumConfig):
     """
 
     name: Literal["moco"]
-    tau: TemperatureConfig | None = 0.2
-    """Temperature, by which similarities are divided; null for the simple losses, which have none."""
+    tau: Tau | None = 0.2
+    """Temperature, by which scores are divided; null for the simple losses, which have none."""
     loss: Annotated[
         InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name"), named_by("name")
     ] = InfoNCE()
@@ -71,7 +66,7 @@ class MoCoConfig(MomentumConfig):
         return self
 
 
-class MoCo(MomentumObjective):
+class MoCo(WithKeyEncoder):
     """Instance discrimination against a queue of momentum-encoded keys.
     Source: https://arxiv.org/abs/1911.05722 (v1), https://arxiv.org/abs/2003.04297 (v2); the other losses
     https://arxiv.org/abs/2012.09740.
@@ -82,13 +77,9 @@ class MoCo(MomentumObjective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""
+        tau = self.config.tau
         _, pairs = self.encode(batch.views)
-        mixed = self.apply_ft(pairs, labelled=False)
-        q, k, queue, _, valid = mixed
-        metrics, tau = dict[str, Tensor](), 1.0
-        if self.temperature is not None:
-            tau = self.temperature(self.progress)
-            metrics = self.temperature.metrics(tau, q.device)
+        q, k, queue, _, valid = after_ft = self.apply_ft(pairs, labelled=False)
         match self.config.loss:
             case InfoNCE():
                 loss = functional.info_nce(q, k, queue, tau=tau, valid=valid)
@@ -98,4 +89,4 @@ class MoCo(MomentumObjective):
                 loss = functional.simple_contrastive(q, k, queue, weight=weight, valid=valid)
             case HardSimple(weight=weight, keep=keep):
                 loss = functional.hard_simple(q, k, queue, weight=weight, keep=keep, valid=valid)
-        return Output(loss, metrics, carry=pairs.k, held=held(pairs, mixed))
+        return Output(loss, {}, carry=pairs.k, held=pairs.held(after_ft))

@@ -7,7 +7,6 @@ too, and the queue keeps the original keys. The paper's four sets of negatives a
 With labels, keys are mixed within their class alone, so that the label stays true.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -15,11 +14,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from zoo import functional
+from zoo import functional, modules
 from zoo.backbones import feature_dim
 from zoo.config import Config
-from zoo.functional.checks import to_float32
-from zoo.modules import KeyQueue, MomentumEncoder, Share, Temperature, projection_head, value_at
+from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, unit_rows, value_at
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 from zoo.ranks import ALONE, Ranks
 
@@ -64,19 +62,15 @@ class ProjectionConfig(ObjectiveConfig):
 
     dim: Annotated[int, Field(ge=1)] = 128
     """D, size of the projection."""
-    head_layers: Annotated[int, Field(ge=1)] = 2
-    """Linear layers of the projection head, with ReLUs between them."""
-    head_hidden: Annotated[int, Field(ge=1)] = 2048
-    """Width between the head's layers; unused with one layer. Default: the features of a ResNet-50."""
-    head_batchnorm: bool = False
-    """BatchNorm before the head's ReLUs."""
+    head_layers: modules.HeadLayers = 2
+    head_hidden: modules.HeadHidden = 2048  # the features of a ResNet-50
+    head_batchnorm: modules.HeadBatchNorm = False
 
 
 class QueueConfig(ProjectionConfig):
     """Contrast with a queue."""
 
-    queue_size: Annotated[int, Field(ge=1)] = 65536
-    """K; need not be a multiple of the batch size."""
+    queue_size: modules.QueueSize = 65536
     feature_transform: FeatureTransformConfig | None = None
     """FT (https://arxiv.org/abs/2108.02982): harder positives, more diverse negatives; null: none."""
 
@@ -87,8 +81,7 @@ class MomentumConfig(QueueConfig):
     momentum: Share = 0.999
     """m of the key encoder: a number or a schedule."""
     key_groups: Annotated[int, Field(ge=1)] = 1
-    """Groups of the batch's keys with BatchNorm statistics of their own (shuffled BatchNorm, on any number of
-    ranks), in the place of the authors' GPUs; 1: off."""
+    """Groups of keys with BatchNorm statistics of their own, in the place of the authors' GPUs; 1: off."""
 
 
 class Pairs(NamedTuple):
@@ -100,11 +93,10 @@ class Pairs(NamedTuple):
     queue_labels: Tensor
     valid: Tensor
 
-
-def held(pairs: Pairs, after_ft: Pairs, **more: Any) -> dict[str, Any]:
-    """Return a step's values for `Output.held`; those after FT by names with `_ft`."""
-    ft = {} if after_ft is pairs else {f"{k}_ft": v for k, v in after_ft._asdict().items()}
-    return pairs._asdict() | ft | more
+    def held(self, after_ft: "Pairs", **more: Any) -> dict[str, Any]:
+        """Return a step's values for `Output.held`; those after FT by names with `_ft`."""
+        ft = {} if after_ft is self else {f"{k}_ft": v for k, v in after_ft._asdict().items()}
+        return self._asdict() | ft | more
 
 
 def projection(encoder: nn.Module, config: ProjectionConfig, **more: bool) -> nn.Sequential:
@@ -112,24 +104,6 @@ def projection(encoder: nn.Module, config: ProjectionConfig, **more: bool) -> nn
     layers, hidden, batchnorm = config.head_layers, config.head_hidden, config.head_batchnorm
     width = feature_dim(encoder)
     return projection_head(width, config.dim, layers=layers, hidden=hidden, batchnorm=batchnorm, **more)
-
-
-def normalize(projected: Tensor) -> Tensor:
-    """Scale rows to unit length, in float32 at least whatever autocast has made of them."""
-    return F.normalize(to_float32(projected), dim=1)
-
-
-def other_views(ranks: Ranks, a: Tensor, b: Tensor) -> Sequence[Tensor | None]:
-    """Return the other ranks' rows of two views `[M, D]`, with gradient; None with one rank."""
-    return (None, None) if ranks.alone else ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
-
-
-def from_others(ranks: Ranks, q: Tensor, k: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return `others` of the losses with labels: both views' rows of other ranks, and their labels."""
-    if ranks.alone:
-        return None
-    rows = ranks.others(torch.cat([q, k], dim=1)).chunk(2, dim=1)
-    return torch.cat(rows), ranks.others(labels).repeat(2)
 
 
 def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks: Ranks = ALONE) -> Pairs:
@@ -150,33 +124,28 @@ def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks
         permute = functional.permute_within_classes if labelled else functional.permute_filled
         order = permute(labels if labelled else valid, generator=ranks.generator)
         queue = functional.interpolate(queue, coefficients(ft.negatives, *queue.shape), order)
-        queue = F.normalize(queue, dim=1) if ft.renormalize else queue
         if ft.negatives.keep_originals:
             queue, labels, valid = torch.cat([queue, pairs.queue]), labels.repeat(2), valid.repeat(2)
     if ft.positives is not None:
-        rows = len(q) if ranks.alone else sum(ranks.counts)
-        drawn = coefficients(ft.positives, rows, q.shape[1])
-        if not ranks.alone and ft.positives.per != "step":
-            drawn = drawn[ranks.own]
-        q, k = functional.extrapolate(q, k, 1 + drawn)
-        if ft.renormalize:
-            q, k = F.normalize(q, dim=1), F.normalize(k, dim=1)
+        own, total = len(q), len(q) * ranks.size  # rows of this rank, and of all
+        drawn = coefficients(ft.positives, total, q.shape[1]).expand(total, -1)
+        q, k = functional.extrapolate(q, k, 1 + drawn[own * ranks.rank : own * (ranks.rank + 1)])
+    if ft.renormalize:
+        q, k, queue = (F.normalize(rows, dim=1) for rows in (q, k, queue))
     return Pairs(q, k, queue, labels, valid)
 
 
-class ContrastiveObjective(Objective):
-    """An objective that compares two views by their projections, at a temperature if the recipe has one."""
+class TwoViews(Objective):
+    """An objective that compares two views by their projections."""
 
     num_views = 2
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         self.head = projection(encoder, config)
-        tau = getattr(config, "tau", None)
-        self.temperature: Any = None if tau is None else Temperature(tau)
 
 
-class QueueObjective(ContrastiveObjective):
+class WithQueue(TwoViews):
     """An objective whose negatives are a queue of earlier keys."""
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
@@ -185,7 +154,7 @@ class QueueObjective(ContrastiveObjective):
 
     def pair(self, q: Tensor, k: Tensor) -> Pairs:
         """Return unit rows `[B, D]` with the queue as it was before this step."""
-        return Pairs(normalize(q), normalize(k), self.queue.keys, self.queue.labels, self.queue.valid)
+        return Pairs(unit_rows(q), unit_rows(k), self.queue.keys, self.queue.labels, self.queue.valid)
 
     def apply_ft(self, pairs: Pairs, *, labelled: bool) -> Pairs:
         """Apply the recipe's FT, once its epoch has come; before, return the pairs themselves."""
@@ -200,7 +169,7 @@ class QueueObjective(ContrastiveObjective):
         self.queue.enqueue(output.carry, batch.labels)
 
 
-class MomentumObjective(QueueObjective):
+class WithKeyEncoder(WithQueue):
     """An objective whose keys a slowly moving key encoder makes.
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
     """

@@ -11,33 +11,23 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import LOWEST_TAU, Centers, TemperatureConfig, full_logits
+from zoo.modules import Centers, HeadBatchNorm, HeadLayers, QueueSize, Tau, as_linear, full_logits
 from zoo.objectives.base import Batch, DataInfo, Output, train_accuracy
-from zoo.objectives.momentum_contrast import (
-    MomentumConfig,
-    MomentumObjective,
-    Pairs,
-    QueueConfig,
-    QueueObjective,
-    from_others,
-    held,
-)
+from zoo.objectives.momentum_contrast import MomentumConfig, Pairs, QueueConfig, WithKeyEncoder, WithQueue
 
 
 class CenterConfig(QueueConfig):
     """What PaCo and GPaCo have in common; defaults are those of ImageNet-LT."""
 
-    queue_size: Annotated[int, Field(ge=1)] = 8192
-    """K; need not be a multiple of the batch size."""
-    tau: TemperatureConfig = 0.2
-    """Temperature of the samples' scores."""
+    queue_size: QueueSize = 8192
+    tau: Tau = 0.2
     alpha: Annotated[float, Field(ge=0)] = 0.05
     """Weight of each sample among the positives; 0 leaves the center alone."""
     beta: Annotated[float, Field(gt=0)] = 1.0
     """Weight of the own center among the positives."""
     gamma: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the samples in the softmax's denominator."""
-    center_tau: Annotated[float, Field(ge=LOWEST_TAU)] = 1.0
+    center_tau: Tau = 1.0
     """Temperature of the centers' logits, prior included."""
     rebalance: bool = True
     """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""
@@ -56,23 +46,18 @@ class PaCoConfig(CenterConfig, MomentumConfig):
     """Parametric contrastive learning."""
 
     name: Literal["paco"]
-    head_batchnorm: bool = True
-    """BatchNorm before the head's ReLUs."""
+    head_batchnorm: HeadBatchNorm = True
 
 
 class GPaCoConfig(CenterConfig):
     """Generalized parametric contrastive learning."""
 
     name: Literal["gpaco"]
-    head_layers: Annotated[int, Field(ge=1)] = 3
-    """Linear layers of the projection head, with ReLUs between them."""
+    head_layers: HeadLayers = 3
 
 
 class LearnedCenters(nn.Module):
-    """One learnable center per class: the rows of a linear layer F on the pooled features.
-
-    Encoder and centers together are a classifier; its logits carry no prior at test time.
-    """
+    """One learnable center per class: the rows of a linear layer F on the pooled features."""
 
     log_prior: Tensor
 
@@ -87,7 +72,7 @@ class LearnedCenters(nn.Module):
         return full_logits(self.classifier, features)
 
 
-class ParametricContrast(QueueObjective):
+class ParametricContrast(WithQueue):
     """What PaCo and GPaCo share: a loss of samples and learned centers together."""
 
     def __init__(self, config: CenterConfig, encoder: nn.Module, info: DataInfo) -> None:
@@ -99,33 +84,30 @@ class ParametricContrast(QueueObjective):
 
         The pairs are samples G(x) of both views, and the queue; features are pooled, `[B, D_f]`.
         """
-        labels, learned = batch.labels, self.learned
+        config, labels = self.config, batch.labels
         q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
-        others = from_others(self.ranks, q, k, labels)
-        tau = self.temperature(self.progress)
-        logits = [learned(x) for x in features]  # c . F(x)
-        names = ("alpha", "beta", "gamma", "center_tau", "reduction", "label_smoothing")
-        settings = {name: getattr(self.config, name) for name in names}
+        others = self.from_others(q, k, labels)
+        logits = [self.learned(x) for x in features]  # c . F(x)
+        names = {"tau", "alpha", "beta", "gamma", "center_tau", "reduction", "label_smoothing"}
+        settings = config.model_dump(include=names)
 
         def loss(q: Tensor, k: Tensor, logits: Tensor) -> Tensor:
-            given = (q, k, labels, queue, queue_labels, logits, learned.log_prior)
-            return functional.paco(*given, tau=tau, others=others, **settings)
+            given = (q, k, labels, queue, queue_labels, logits, self.learned.log_prior)
+            return functional.paco(*given, **settings, others=others)
 
         total = loss(q, k, logits[0])
         if len(logits) == 2:  # A(i) is the same set for both views' anchors
             total = 0.5 * (total + loss(k, q, logits[1]))
         metrics = {"train_accuracy": train_accuracy(logits[0], labels)}
-        metrics |= self.temperature.metrics(tau, total.device)
-        more = held(pairs, after_ft, classes=labels, others=others, tau=tau, center_logits=logits[0])
+        more = pairs.held(after_ft, classes=labels, tau=config.tau, center_logits=logits[0])
         return Output(total, metrics, carry=pairs.k.detach(), held=more)
 
     def centers(self) -> Centers:
         """Return the centers learned so far."""
-        classifier = self.learned.classifier
-        return Centers(classifier.weight.detach(), classifier.bias.detach(), self.class_counts)
+        return Centers(*(each.detach() for each in as_linear(self.learned.classifier)), self.class_counts)
 
 
-class PaCo(ParametricContrast, MomentumObjective):
+class PaCo(ParametricContrast, WithKeyEncoder):
     """MoCo with labels, whose softmax also holds one learnable center per class.
     Source: https://arxiv.org/abs/2107.12028.
     """

@@ -1,6 +1,7 @@
 """PiCO: learning from candidate sets, each with one true label among them."""
 
-from typing import Annotated, Literal, NamedTuple
+import math
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,21 +10,18 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, Scheduled, Share, TemperatureConfig, full_logits, value_at
+from zoo.modules import Centers, HeadHidden, QueueSize, Scheduled, Share, Tau, full_logits, value_at
 from zoo.objectives.base import Batch, DataInfo, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumObjective, from_others, held
+from zoo.objectives.momentum_contrast import MomentumConfig, WithKeyEncoder
 
 
 class PiCOConfig(MomentumConfig):
     """Contrastive label disambiguation. The first view is the weak one, the second the strong one."""
 
     name: Literal["pico"]
-    head_hidden: Annotated[int, Field(ge=1)] = 512
-    """Width between the head's layers; unused with one layer. Default: the features of a ResNet-18."""
-    queue_size: Annotated[int, Field(ge=1)] = 8192
-    """K; need not be a multiple of the batch size."""
-    tau: TemperatureConfig = 0.07
-    """Temperature of the contrast's scores: a number, a schedule, or learned."""
+    head_hidden: HeadHidden = 512  # the features of a ResNet-18
+    queue_size: QueueSize = 8192
+    tau: Tau = 0.07
     contrast_weight: Annotated[float, Field(ge=0)] = 0.5
     """lambda of the contrastive loss beside the classification."""
     prototype_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
@@ -34,14 +32,7 @@ class PiCOConfig(MomentumConfig):
     """Epochs of warm-up: uniform targets over the candidates, and MoCo's contrast without labels."""
 
 
-class _Carry(NamedTuple):
-    keys: Tensor  # [B, D]
-    queries: Tensor  # [B, D]
-    predicted: Tensor  # classes [B]
-    targets: Tensor  # label distributions [B, C]
-
-
-class PiCO(MomentumObjective):
+class PiCO(WithKeyEncoder):
     """A classifier on soft targets, and contrast between images that it puts into one class.
 
     The targets start uniform over each image's candidates and move toward the candidate whose prototype is
@@ -79,24 +70,21 @@ class PiCO(MomentumObjective):
             targets = functional.disambiguate(targets, scores, batch.candidates, phi)
         classification = F.cross_entropy(logits, targets)
 
-        mixed = self.apply_ft(pairs, labelled=warmed_up)
-        q, k, queue, queue_labels, valid = mixed
-        tau = self.temperature(self.progress)
+        q, k, queue, queue_labels, valid = after_ft = self.apply_ft(pairs, labelled=warmed_up)
+        tau = config.tau
         if warmed_up:
-            others = from_others(self.ranks, q, k, predicted)
+            others = self.from_others(q, k, predicted)
             contrast = functional.sup_con(q, k, predicted, queue, queue_labels, tau=tau, others=others)
         else:
             contrast = functional.info_nce(q, k, queue, tau=tau, valid=valid)
-        right = (logits.detach().argmax(dim=1) == batch.labels).float()
-        metrics = self.temperature.metrics(tau, q.device) | {
+        metrics = {
             "classification_loss": classification.detach(),
             "contrast_loss": contrast.detach(),
-            "train_accuracy": 100 * _mean_where_known(right, batch.labels),
-            "disambiguation_accuracy": 100 * _agreement(targets, batch.labels),
-            "target_confidence": targets.amax(dim=1).mean(),
+            "train_accuracy": _agreement(logits.detach(), batch.labels),
+            "disambiguation_accuracy": _agreement(targets, batch.labels),
         }
-        more = held(pairs, mixed, **({"classes": predicted} if warmed_up else {}))
-        carry = _Carry(pairs.k, pairs.q.detach(), predicted, targets)
+        more = pairs.held(after_ft, **({"classes": predicted} if warmed_up else {}))
+        carry = (pairs.k, pairs.q.detach(), predicted, targets)
         return Output(classification + config.contrast_weight * contrast, metrics, carry, more)
 
     @torch.no_grad()
@@ -105,16 +93,13 @@ class PiCO(MomentumObjective):
         keys, queries, predicted, targets = output.carry
         self.targets[batch.index] = targets
         momentum = self.config.prototype_momentum
-        moved = functional.move_prototypes(self.prototypes, queries, predicted, momentum)
-        self.prototypes.copy_(moved)
+        self.prototypes.copy_(functional.move_prototypes(self.prototypes, queries, predicted, momentum))
         super().update(batch._replace(labels=predicted), output._replace(carry=keys))
 
     def facts(self, labels: Tensor) -> dict[str, float]:
         """Return how often the disambiguated label is the true one, where that is known, in percent."""
-        found = {"target_confidence": round(self.targets.amax(dim=1).mean().item(), 4)}
-        if bool((labels >= 0).any()):
-            found["disambiguation_accuracy"] = round(100 * _agreement(self.targets, labels).item(), 2)
-        return found
+        accuracy = _agreement(self.targets, labels).item()  # not a number where no label is known
+        return {} if math.isnan(accuracy) else {"disambiguation_accuracy": round(accuracy, 2)}
 
     def centers(self) -> Centers:
         """Return the classifier's rows, and the prototypes in the projection's space."""
@@ -122,13 +107,11 @@ class PiCO(MomentumObjective):
         return Centers(weight, bias, self.class_counts, self.prototypes)
 
 
-def _agreement(targets: Tensor, labels: Tensor) -> Tensor:
-    """Share of rows `[N, C]` whose largest entry is at the label; of m equal ones each counts 1 / m."""
-    largest = targets == targets.amax(dim=1, keepdim=True)
-    own = largest.gather(1, labels.clamp(min=0)[:, None]).squeeze(1)
-    return _mean_where_known(own / largest.sum(dim=1), labels)
+def _agreement(scores: Tensor, labels: Tensor) -> Tensor:
+    """Share of rows `[N, C]` whose largest entry is at the label, in percent; of m equal each is 1 / m.
 
-
-def _mean_where_known(values: Tensor, labels: Tensor) -> Tensor:
-    """Mean of the values `[N]` of images whose true label is known: it is for counting alone."""
-    return (values * (labels >= 0)).sum() / (labels >= 0).sum()
+    Only images whose true label is known count.
+    """
+    known, largest = labels >= 0, scores == scores.amax(dim=1, keepdim=True)
+    own = largest.gather(1, labels.clamp(min=0)[:, None]).squeeze(1) / largest.sum(dim=1)
+    return 100 * (own * known).sum() / known.sum()

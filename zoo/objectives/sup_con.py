@@ -1,22 +1,45 @@
-"""SupCon with MoCo's queue: supervised contrast without class centers."""
+"""SimCLR and SupCon: contrast of two views without and with labels, no class centers."""
 
 from typing import Literal
 
 from zoo import functional
-from zoo.modules import TemperatureConfig
+from zoo.modules import HeadBatchNorm, Tau, unit_rows
 from zoo.objectives.base import Batch, Output, share_of_weight
-from zoo.objectives.momentum_contrast import MomentumConfig, MomentumObjective, from_others, held
+from zoo.objectives.momentum_contrast import MomentumConfig, ProjectionConfig, TwoViews, WithKeyEncoder
+
+
+class SimCLRConfig(ProjectionConfig):
+    """In-batch contrast."""
+
+    name: Literal["simclr"]
+    head_batchnorm: HeadBatchNorm = True
+    tau: Tau = 0.1
+
+
+class SimCLR(TwoViews):
+    """Instance discrimination within the batch, both views with gradient.
+    Source: https://arxiv.org/abs/2002.05709.
+    """
+
+    Config = SimCLRConfig
+    without_labels = True
+
+    def forward(self, batch: Batch) -> Output:
+        """Contrast every view with the batch's 2B - 1 others."""
+        a, b = (unit_rows(self.head(self.encoder(view))) for view in batch.views)
+        others, _ = self.from_others(a, b, batch.labels) or (None, None)
+        loss = functional.in_batch_info_nce(a, b, tau=self.config.tau, both_views=True, others=others)
+        return Output(loss, {}, held={"q": a, "k": b})
 
 
 class SupConConfig(MomentumConfig):
     """Supervised contrast; the baseline that PaCo starts from."""
 
     name: Literal["sup_con"]
-    tau: TemperatureConfig = 0.1
-    """Temperature of the scores: a number, a schedule, or learned."""
+    tau: Tau = 0.1
 
 
-class SupCon(MomentumObjective):
+class SupCon(WithKeyEncoder):
     """All images of the anchor's class in the batch and the queue are positives.
     Source: https://arxiv.org/abs/2004.11362, equation 2; with a queue in https://arxiv.org/abs/2107.12028,
     section 3.1.
@@ -26,12 +49,10 @@ class SupCon(MomentumObjective):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view with the second's keys, the batch itself and the queue."""
-        labels, tau = batch.labels, self.temperature(self.progress)
+        labels, tau = batch.labels, self.config.tau
         _, pairs = self.encode(batch.views)
-        mixed = self.apply_ft(pairs, labelled=True)
-        q, k, queue, queue_labels, _ = mixed
-        others = from_others(self.ranks, q, k, labels)
+        q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
+        others = self.from_others(q, k, labels)
         loss = functional.sup_con(q, k, labels, queue, queue_labels, tau=tau, others=others)
         loss = loss * share_of_weight(labels >= 0, self.ranks)  # a mean over labelled images
-        more = held(pairs, mixed, classes=labels, others=others, tau=tau)
-        return Output(loss, self.temperature.metrics(tau, loss.device), carry=pairs.k, held=more)
+        return Output(loss, {}, carry=pairs.k, held=pairs.held(after_ft, classes=labels, tau=tau))

@@ -54,7 +54,7 @@ def _rows(recipe: Recipe) -> list[Row]:
         (stop and blind, "training.early_stopping", "a section", f"null for {name}"),
         (by_loss and not plain, "training.early_stopping.metric", "loss", '"accuracy" with another loss'),
         (candidates and sampling != "instance", "training.sampling", sampling, f'"instance" for {name}'),
-        (knn and not kind.learns_without_labels(section), "training.knn_every", knn, f"null for {name}"),
+        (knn and not kind.without_labels, "training.knn_every", knn, f"null for {name}"),
         (groups > most, "objective.key_groups", groups, f"at most {most}, of two keys each"),
         (schedule.warmup_prefix and name_of_schedule != "cosine", "schedule.warmup_prefix", True, "false"),
         (uneven, "schedule.milestones", falls, 'some for "multistep" and none for other schedules'),

@@ -54,7 +54,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
 
 def learns_without_labels(recipe: Recipe) -> bool:
     """Whether the recipe can be trained on images without classes."""
-    return OBJECTIVES[recipe.objective.name].learns_without_labels(recipe.objective)
+    return OBJECTIVES[recipe.objective.name].without_labels
 
 
 def _check_classes(objective: str, dataset: ImageDataset) -> None:
