@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
 import yaml
-from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from zoo.errors import RecipeError, ZooError, did_you_mean
 
@@ -27,10 +27,34 @@ class Config(pydantic.BaseModel):
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        fields = cls.model_fields
+        unknown = [key for key in data if key not in fields] if isinstance(data, Mapping) else []
+        if not unknown or cls.model_config.get("extra") != "forbid":
+            return data
+        single = {name: each for name, each in fields.items() if get_origin(each.annotation) is not list}
+        homes = [
+            k
+            for k, f in single.items()
+            if any(unknown[0] in s.model_fields for s in sections_in(f.annotation))
+        ]
+        hint = f' Did you mean "{homes[0]}.{unknown[0]}"?' if homes else did_you_mean(unknown[0], fields)
+        text = f"{hint} Valid keys: {', '.join(fields)}"
+        raise PydanticCustomError("unknown_key", "unknown key", {"key": str(unknown[0]), "text": text})
+
 
 def named_by(tag: str) -> pydantic.BeforeValidator:
     """Let a section of a discriminated union be given by its name alone: `crt` for `{name: crt}`."""
     return pydantic.BeforeValidator(lambda found: {tag: found} if isinstance(found, str) else found)
+
+
+def sections_in(annotation: Any) -> list[type[Config]]:
+    """Return the sections in `A | list[B] | Annotated[C, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return [annotation]
+    return [section for argument in get_args(annotation) for section in sections_in(argument)]
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -46,66 +70,39 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
     try:
         return schema.model_validate(data)
     except pydantic.ValidationError as error:
-        problems = [_explain(schema, item) for item in error.errors(include_url=False)]
-    raise error_type(f"{where}: " + "; ".join(dict.fromkeys(problems)))
+        problems = [_explain(data, item) for item in error.errors(include_url=False)]
+    raise error_type(f"{where}: " + "; ".join(problems))
 
 
-def _explain(schema: type[Config], item: Any) -> str:
-    kind, found, context = item["type"], item["input"], item.get("ctx", {})
-    keys, sections = _locate(schema, item["loc"])
-    expected = item["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
-    if kind.startswith("union_tag"):  # the fault is at the key that chooses the section
-        keys.append(context["discriminator"][1:-1])
-        found, expected = context.get("tag"), f"expected one of {context.get('expected_tags')}"
+def _explain(data: Any, item: Any) -> str:
+    kind, facts, keys = item["type"], item.get("ctx", {}), _path(data, item["loc"])
+    keys += [facts[each].strip("'") for each in ("discriminator", "key") if each in facts]
     path = ".".join(keys)
-    if kind == "extra_forbidden":
-        fields = [field for section in sections for field in section.model_fields.items()]
-        inside = [f"{name}.{keys[-1]}" for name, field in fields if _has_section_with(keys[-1], field)]
-        hint = f' Did you mean "{".".join([*keys[:-1], inside[0]])}"?' if inside else ""
-        valid = [*dict(fields)]
-        return f'unknown key "{path}".{hint or did_you_mean(keys[-1], valid)} Valid keys: {", ".join(valid)}'
+    if kind == "unknown_key":
+        return f'unknown key "{path}".{facts["text"]}'
     if kind in ("missing", "union_tag_not_found"):
         return f'missing key "{path}"'
-    place = path if kind == "value_error" else f'"{path}"'
-    if kind != "value_error":
-        hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
-        expected = f"found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}".rstrip(".")
-    return f"{place}: {expected}" if path else expected
+    if kind == "value_error":
+        return f"{path}: ".removeprefix(": ") + item["msg"].removeprefix("Value error, ")
+    found = facts.get("tag", item["input"])
+    expected = re.sub("^Input should be |^Input tag .* tags: ", "expected ", item["msg"])
+    hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
+    return f'"{path}": found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}'.rstrip(".")
 
 
-def _locate(schema: type[Config], loc: tuple[int | str, ...]) -> tuple[list[str], list[type[Config]]]:
-    """Return an error's path as the user wrote it, and the sections that its last key may belong to.
-
-    In pydantic's path a union's member is named by the word that chose it, `(objective, paco, tau)`, or by a
-    tag in angle brackets; no user wrote these.
-    """
-    path, beside, sections = list[str](), [schema], [schema]
-    for part in map(str, loc):
-        chosen = [
-            section
-            for section in sections
-            if any(part in get_args(field.annotation) for field in section.model_fields.values())
-        ]
-        if len(sections) > 1 and chosen:  # first: an objective and one of its fields may have the same name
-            sections = chosen
-        elif not part.startswith("<"):
-            path.append(part)
-            if not part.isdigit():  # the sections of a list are already those of its members
-                beside, fields = sections, [each.model_fields.get(part) for each in sections]
-                sections = [member for field in fields if field for member in _members(field.annotation)]
-    return path, beside
-
-
-def _members(annotation: Any) -> list[type[Config]]:
-    """Return the sections in `A | list[B] | Annotated[C, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, Config):
-        return [annotation]
-    return [member for argument in get_args(annotation) for member in _members(argument)]
-
-
-def _has_section_with(key: str, field: FieldInfo) -> bool:
-    single = field.is_required() and get_origin(field.annotation) is not list
-    return single and any(key in section.model_fields for section in _members(field.annotation))
+def _path(data: Any, loc: Sequence[int | str]) -> list[str]:
+    """Return an error's path as the user wrote it, without the words by which pydantic names union members."""
+    path, node, chosen = list[str](), data, None
+    for part in loc:
+        values = node.values() if isinstance(node, Mapping) else [node]
+        is_word = part in [each for each in values if isinstance(each, str)] and node is not chosen
+        if is_word or str(part).startswith("<"):
+            chosen = node if is_word else chosen  # an objective and a field of it may have the same name
+            continue
+        path.append(str(part))
+        found = isinstance(node, list) or (isinstance(node, Mapping) and part in node)
+        node = node[part] if found else None
+    return path
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
@@ -139,10 +136,11 @@ class _Loader(_Parser):  # type: ignore[misc]
     yaml_implicit_resolvers: dict[str, Any] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [word for word, count in counts.items() if count > 1]:
-            problem = f'duplicate key "{twice[0]}"'
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        for word, count in Counter(
+            key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)
+        ).items():
+            if count > 1:
+                raise yaml.MarkedYAMLError(problem=f'duplicate key "{word}"', problem_mark=node.start_mark)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -152,7 +150,12 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_list(self, data: Any) -> yaml.Node:
+        flat = not any(isinstance(value, list | dict) for value in data)
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flat)
 
+
+_Dumper.add_representer(list, _Dumper.represent_list)
 _NUMBER = r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
 for _kind, _pattern, _first in (
     ("null", r"^(?:~|null|)$", ["~", "n", ""]),
@@ -164,39 +167,25 @@ for _kind, _pattern, _first in (
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
 
 
-def _represent_list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.Node:
-    flat = not any(isinstance(value, list | dict) for value in values)
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=flat)
-
-
-_Dumper.add_representer(list, _represent_list)
-
-
 def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -> Any:
     """Read one YAML document of plain values.
 
     Raises:
-        ZooError: of `error_type`, for bad syntax (with line and column), duplicate keys, anchors, aliases and
-            tags, a text above 256 KiB or nested deeper than 32 levels.
+        ZooError: of `error_type`, for bad syntax (with line and column), duplicate keys, anchors, a text above
+            256 KiB or nested deeper than 32 levels.
     """
-    size, depth = len(text.encode("utf-8", "replace")), 0
-    if size > MAX_YAML_BYTES:
+    if (size := len(text.encode("utf-8", "replace"))) > MAX_YAML_BYTES:
         raise error_type(f"{where}: found {size:,} bytes, expected at most {MAX_YAML_BYTES:,}")
+    depth = 0
     try:
         for event in yaml.parse(text, Loader=_Parser):  # before anything is built of it
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            problem = f"nested deeper than {MAX_YAML_DEPTH} levels" if depth > MAX_YAML_DEPTH else None
-            if getattr(event, "anchor", None) or getattr(event, "tag", None):  # an alias has its anchor's
-                problem = "anchors, aliases and tags are not allowed"
-            if problem:
-                where_found: Any = event.start_mark  # of libyaml or of PyYAML
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=where_found)
+            if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # an alias has its anchor's
+                problem: Any = f"anchors and more than {MAX_YAML_DEPTH} levels are not allowed"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or (str(error).splitlines() or ["unreadable"])[0]
-        raise error_type(f"{where}: not valid YAML{at}: {problem}") from None
+        raise error_type(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:

@@ -1,17 +1,17 @@
-"""The reference of a recipe's keys, `zoo show KEY`, read from the recipe's JSON schema."""
+"""The reference of a recipe's keys, `zoo show KEY`, read from the sections' fields."""
 
 from __future__ import annotations
 
-import functools
 import json
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
+from zoo.config import Config, sections_in
 from zoo.errors import RecipeError, did_you_mean
 from zoo.recipe.recipe import Recipe
 
-_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+_TAGS = ("name", "kind", "op", "protocol")  # fields whose words choose one of several sections
+_BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 class Key(NamedTuple):
@@ -31,63 +31,60 @@ def find_keys(name: str = "") -> list[Key]:
     Raises:
         RecipeError: for anything else, with the nearest name.
     """
-    sought, known = name.strip().strip("."), [key for top in _top() for key in _walk(top)]
-    if not sought:
-        return [*_top()]
-    ends = f".{sought}"
-    found = [key for key in known if f".{key.name}".endswith(ends) or (key.kind and key.path == sought)]
+    if not name:
+        return [*_keys_of(Recipe)]
+    known = [*_walk(_keys_of(Recipe))]
+    found = [key for key in known if f".{key.name}".endswith(f".{name}") or (key.kind and key.path == name)]
     if not found:
-        words = [word for key in known for word in (key.name, key.path, key.name.split(".")[-1])]
-        hint = did_you_mean(sought, words)
+        hint = did_you_mean(name, [word for key in known for word in (key.name, key.name.split(".")[-1])])
         raise RecipeError(f'keys: found "{name}", expected a section or a key of a recipe.{hint}')
-    found = [*{key[1:-1]: key for key in reversed(found)}.values()][::-1]  # objectives share many
-    paths = Counter(key.path for key in found)
-    return [key if paths[key.path] == 1 else key._replace(path=key.name) for key in found]
+    return found if len(found) == 1 else [key._replace(path=key.name) for key in found]
 
 
-def _walk(key: Key) -> Iterator[Key]:
-    yield key
-    for each in key.inside:
-        yield from _walk(each)
+def _walk(keys: tuple[Key, ...]) -> Iterator[Key]:
+    for key in keys:
+        yield key
+        yield from _walk(key.inside)
 
 
-@functools.cache
-def _top() -> tuple[Key, ...]:
-    schema = Recipe.model_json_schema()
-    return _keys_of(schema, "", "", schema["$defs"])
-
-
-def _keys_of(section: dict[str, Any], name: str, path: str, defs: dict[str, Any]) -> tuple[Key, ...]:
-    found = []
-    for field, facts in section["properties"].items():
-        own, here = f"{name}{field}", f"{path}{field}"
-        below = f"{here}.N." if facts.get("type") == "array" else f"{here}."
-        kinds, sections = _parts(facts)
-        text, inside = facts.get("description", "Which one it is."), list[Key]()
-        for word, ref in sections:
-            each = defs[ref.rpartition("/")[2]]
-            keys = _keys_of(each, f"{own}.{word}." if word else f"{own}.", below, defs)
-            about = " ".join(each["description"].split())
-            inside += [Key(f"{own}.{word}", here, "", None, about, keys)] if word else keys
-            text = text if word else facts.get("description", about)
-        default = json.dumps(facts["default"]) if "default" in facts else None
-        kind = " or ".join(dict.fromkeys(kinds))
-        found.append(Key(own, here, kind, default, " ".join(text.split()), tuple(inside)))
+def _keys_of(section: type[Config], name: str = "", path: str = "") -> tuple[Key, ...]:
+    found = list[Key]()
+    for field, facts in section.model_fields.items():
+        own, here, inside = f"{name}{field}", f"{path}{field}", list[Key]()
+        below = f"{here}.N." if get_origin(facts.annotation) is list else f"{here}."
+        sections = sections_in(facts.annotation)
+        for each in sections:
+            text = " ".join((each.__doc__ or "").split())
+            tags = [each.model_fields[tag].annotation for tag in _TAGS if tag in each.model_fields]
+            if len(sections) == 1:
+                inside += _keys_of(each, f"{own}.", below)
+            for word in get_args(tags[0]) if len(sections) > 1 else ():
+                keys = _keys_of(each, f"{own}.{word}.", below)
+                inside.append(Key(f"{own}.{word}", here, "", None, text, keys))
+        default = None if facts.is_required() else json.dumps(facts.default, default=dict)
+        about = facts.description or (text if len(sections) == 1 else "Which one it is.")
+        kind = _words(facts.annotation, facts.metadata)
+        found.append(Key(own, here, kind, default, " ".join(about.split()), tuple(inside)))
     return tuple(found)
 
 
-def _parts(facts: dict[str, Any]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return a key's types, and its sections, each with the word that chooses it of several."""
-    if "discriminator" in facts:
-        return ["section"], [*facts["discriminator"]["mapping"].items()]
-    if "$ref" in facts:
-        return ["section"], [("", facts["$ref"])]
-    if "items" in facts:
-        kinds, sections = _parts(facts["items"])
-        return [f"list of {' or '.join(kinds)}"], sections
-    if several := [_parts(each) for each in facts.get("anyOf") or facts.get("oneOf") or ()]:
-        kinds = [kind for found, _ in several for kind in found]
-        return kinds, [section for _, found in several for section in found]
-    words = facts.get("enum", [facts["const"]] if "const" in facts else [facts.get("type", "value")])
-    bounds = [f"{each} {facts[each]:g}" for each in _BOUNDS if each in facts]
-    return [", ".join([*map(str, words), *bounds])], []
+def _words(annotation: Any, bounds: Any = ()) -> str:
+    """Return a type in words, e.g. `int >= 1 or null`."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _words(inner[0], [bound for each in inner[1:] for bound in getattr(each, "metadata", ())])
+    if origin is Literal:
+        return ", ".join(map(str, inner))
+    if origin is list:
+        return f"list of {_words(inner[0])}"
+    if inner and origin is not dict:  # a union
+        return " or ".join(dict.fromkeys(map(_words, inner)))
+    if sections_in(annotation):
+        return "section"
+    limits = [
+        f" {sign} {getattr(each, key):g}"
+        for each in bounds
+        for key, sign in _BOUNDS.items()
+        if hasattr(each, key)
+    ]
+    return "".join(["null" if annotation is type(None) else annotation.__name__, *limits])

@@ -7,21 +7,24 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zoo.config import leaves, load_yaml
+from zoo.config import load_yaml
 from zoo.errors import RecipeError
 
 _TRAINING = (
-    *("compile", "device", "threads", "precision", "channels_last"),
-    *("observe_every", "knn_every", "log_every", "checkpoint_every", "checkpoint_minutes"),
-    *("keep_checkpoints", "release_dtype", "trackers"),
+    "compile device threads precision channels_last observe_every knn_every log_every checkpoint_every"
 )
+_TRAINING += " checkpoint_minutes keep_checkpoints release_dtype trackers"
 COMPUTATION = frozenset(
-    ("description", "evaluation", "views.workers", "views.cache", *(f"training.{key}" for key in _TRAINING))
+    (
+        "description",
+        "evaluation",
+        "views.workers",
+        "views.cache",
+        *(f"training.{k}" for k in _TRAINING.split()),
+    )
 )
 """Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
-
 _NOT_LEARNED = tuple(f"{key}." for key in (*COMPUTATION, "name", "training.seed", "data.source.download"))
-
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
 
@@ -45,14 +48,11 @@ def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
     Raises:
         RecipeError: beginning with `where`, for a value that no recipe can have.
     """
-
-    def plain(other: Any) -> Any:
-        return other.item() if hasattr(other, "item") else os.fspath(other)
-
     try:
-        return f"{key}={json.dumps(value, allow_nan=False, ensure_ascii=False, default=plain)}"
-    except (TypeError, ValueError):
+        plain = json.dumps(value, default=lambda x: x.item() if hasattr(x, "item") else os.fspath(x))
+    except TypeError:
         raise RecipeError(f'{where}"{key}": found {value!r}, expected a plain value as in a recipe') from None
+    return f"{key}={plain}"
 
 
 def value_of(overrides: Iterable[str], key: str) -> Any:
@@ -74,12 +74,10 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
     value = load_yaml(text, f'--set "{override}"')
     node: Any = data
     for depth, key in enumerate(keys):
-        at = ".".join(keys[:depth])
-        if isinstance(node, list) and not (key.isdigit() and int(key) < len(node)):
-            raise RecipeError(f'{where}: --set "{at}.{key}": expected an index below {len(node)}')
-        if not isinstance(node, dict | list):
-            raise RecipeError(f'{where}: --set "{at}.{key}": "{at}" is {node!r} and has no keys')
-        slot: Any = int(key) if isinstance(node, list) else key
+        slot: Any = int(key) if isinstance(node, list) and key.isdigit() else key
+        if not (isinstance(node, dict) or (isinstance(node, list) and slot in range(len(node)))):
+            at = ".".join(keys[:depth])
+            raise RecipeError(f'{where}: --set "{at}.{key}": "{at}" is {node!r} and has no such key')
         if depth == len(keys) - 1:
             node[slot] = value
         elif isinstance(node, dict) and node.get(slot) is None:
@@ -89,12 +87,12 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Iterable[str]) -> list[str]:
     """Return the keys of overrides that change what is learned, of the plain recipes before and after."""
-    earlier, later = dict(leaves(before)), dict(leaves(now))
-    differing = [f"{key}." for key in {**earlier, **later} if earlier.get(key) != later.get(key)]
-    given = [f"{key}." for key in dict.fromkeys(each.partition("=")[0].strip() for each in overrides)]
-    return [
-        key[:-1]
-        for key in given
-        if not key.startswith(_NOT_LEARNED)
-        and any(each.startswith(key) or key.startswith(each) for each in differing)
-    ]
+    keys = dict.fromkeys(each.partition("=")[0].strip() for each in overrides)
+    learned = [key for key in keys if not f"{key}.".startswith(_NOT_LEARNED)]
+    return [key for key in learned if _at(before, key) != _at(now, key)]
+
+
+def _at(node: Any, key: str) -> Any:
+    for part in key.split("."):
+        node = node[int(part)] if isinstance(node, list) else (node or {}).get(part)
+    return node

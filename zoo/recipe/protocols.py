@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from zoo.config import Config, named_by
+from zoo.data import ops
 from zoo.data.config import Seed as DataSeed
-from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
 from zoo.recipe.sections import (
     Milestones,
     Momentum,
@@ -32,29 +32,22 @@ Depths = Annotated[list[PositiveInt], Field(min_length=1)]
 class Trained(Config):
     """How `linear_full` and `semi_supervised` train: views as in MoCo's `main_lincls.py`, SGD, precision."""
 
-    scale: PositiveRange = Field([0.08, 1.0], description="Area of the crop as a share of the image's.")
-    ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
-    interpolation: Interpolation = Field("bilinear", description="Of the crop's resizing.")
-    flip: Probability = Field(0.5, description="Probability of mirroring left to right.")
-    backend: Literal["auto", "tensor", "stream", "torchvision"] = Field(
-        "auto", description="`views.backend`."
-    )
+    scale: ops.ShareRange = Field([0.08, 1.0], description="Area of the crop as a share of the image's.")
+    ratio: ops.PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
+    interpolation: ops.Interpolation = Field("bilinear", description="Of the crop's resizing.")
+    flip: ops.Probability = Field(0.5, description="Probability of mirroring left to right.")
+    backend: Literal["auto", "tensor", "stream", "torchvision"] = "auto"
+    """See `views.backend`."""
     batch_size: PositiveInt = Field(256, description="Images of one update.")
     momentum: Momentum = Field(0.9, description="Of SGD; of `semi_supervised` Nesterov's.")
     weight_decay: NonNegative = Field(0.0, description="L2 of SGD, on weights and biases.")
     precision: Precision = Field("fp32", description="See `training.precision`.")
     channels_last: bool = Field(False, description="See `training.channels_last`.")
 
-    @model_validator(mode="after")
-    def _within_image(self) -> Trained:
-        if self.scale[1] > 1:
-            raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
-        return self
-
-    def view(self, size: int) -> list[Op]:
+    def view(self, size: int) -> list[ops.Op]:
         """Return the operations of a view of `size` pixels."""
         crop = {"size": size, "scale": self.scale, "ratio": self.ratio, "interpolation": self.interpolation}
-        return [RandomResizedCrop.model_validate(crop), HorizontalFlip(p=self.flip)]
+        return [ops.RandomResizedCrop.model_validate(crop), ops.HorizontalFlip(p=self.flip)]
 
 
 class LinearProtocol(Config):
@@ -62,9 +55,7 @@ class LinearProtocol(Config):
 
     protocol: Literal["linear"]
     l2_grid: Grid = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Of mean cross-entropy + l2 / 2 |W|^2.")
-    validation_fraction: Half = Field(
-        0.2, description="Held out of each class at a time: 0.2 are five folds."
-    )
+    validation_fraction: Half = Field(0.2, description="Of each class held out at a time: five folds.")
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
     """Whether images or classes count alike in the cross-entropy of held-out images, which chooses."""
     balanced: bool = Field(False, description="Weight classes inversely to their counts.")
@@ -87,12 +78,6 @@ class LinearFullProtocol(Trained):
     decay_rate: NonNegative = Field(0.1, description="Factor of the rate at each of `milestones`.")
     init_std: NonNegative = Field(0.01, description="Standard deviation of the layer's initial weights.")
     seed: Natural = Field(0, description="Of initial weights, order and augmentation.")
-
-    @model_validator(mode="after")
-    def _milestones_reached(self) -> LinearFullProtocol:
-        if late := [m for m in self.milestones if m >= self.epochs]:
-            raise ValueError(f"milestones: {late} never reached in epochs ({self.epochs})")
-        return self
 
 
 class KNNProtocol(Config):
@@ -125,26 +110,17 @@ class SemiSupervisedProtocol(Trained):
     protocol: Literal["semi_supervised"]
     fraction: Share = Field(0.1, description="Of the training images of each class, at least one.")
     freeze_encoder: bool = Field(False, description="Train the layer on the encoder alone.")
-    epochs: PositiveInt = Field(30, description="Where it is not given, 60 for fractions up to 0.01.")
+    epochs: PositiveInt = Field(30, description="The authors have 60 for a fraction of 0.01.")
     lr: NonNegative = Field(0.05, description="Used as given: never scaled by the batch size.")
     init_std: NonNegative = Field(0.0, description="Standard deviation of the layer's initial weights.")
     seed: DataSeed = Field(0, description="Of labels, initial weights, order and augmentation.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _epochs(cls, data: Any) -> Any:
-        fraction = data.get("fraction") if isinstance(data, dict) else None
-        few = isinstance(fraction, int | float) and fraction <= 0.01
-        return {"epochs": 60, **data} if few else data
 
 
 class RetrievalProtocol(Config):
     """Test images look for images of their class, by cosine similarity; exact, independent of data order."""
 
     protocol: Literal["retrieval"]
-    k: Depths = Field(
-        [1, 2, 4, 8], description="Recall@k: queries with one of their class among the nearest k."
-    )
+    k: Depths = Field([1, 2, 4, 8], description="Recall@k: one of the class is among the nearest k.")
     gallery: Literal["test", "train"] = Field("test", description="Where they look; as in metric learning.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,10 +16,8 @@ from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, plain_kind
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
-from zoo.objectives import OBJECTIVES, ObjectiveConfig, look_up
+from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
 from zoo.recipe import sections
-from zoo.recipe.fits import problems
-from zoo.recipe.methods import Method
 from zoo.recipe.overrides import Overrides, apply, as_overrides, changed_keys, value_of
 from zoo.recipe.protocols import Protocol
 from zoo.release.schema import MAX_NAME
@@ -52,14 +51,14 @@ class Recipe(Config):
     optimizer: sections.OptimizerSection
     schedule: sections.ScheduleSection
     training: sections.TrainingSection
-    method: Method | None = None
+    method: sections.Method | None = None
     """For `classify`, a way to learn from a long tail; decides `objective.loss` and `training.sampling`."""
     evaluation: list[Protocol]
     """What is measured after training, on the balanced test split."""
 
     @model_validator(mode="after")
     def _fits(self) -> Recipe:
-        if found := problems(self):
+        if found := _misfits(self):
             raise ValueError("; ".join(found))
         return self
 
@@ -76,21 +75,17 @@ class Recipe(Config):
         Raises:
             RecipeError: naming `where` and the key's path.
         """
-        data = load_yaml(text, where)
-        if not isinstance(data, dict):
-            raise RecipeError(f"{where}: found {plain_kind(data)}, expected a mapping of recipe sections")
-        if "converted" in data:
-            raise RecipeError(f"{where}: found the record of a conversion, which cannot be trained")
-        if not (overrides := as_overrides(overrides)):
+        data, changes = load_yaml(text, where), as_overrides(overrides)
+        if not changes:
             return parse(cls, data, where)
         with suppress(RecipeError):  # it may be complete only with its overrides
             data = parse(cls, data, where).model_dump(mode="json")
         before = copy.deepcopy(data)
-        for override in overrides:
-            apply(data, override, where)
+        for change in changes:
+            apply(data, change, where)
         recipe = parse(cls, data, where)
-        changed = changed_keys(before, recipe.model_dump(mode="json"), overrides)
-        if not changed or value_of(overrides, "description") is not None:
+        changed = changed_keys(before, recipe.model_dump(mode="json"), changes)
+        if not changed or value_of(changes, "description") is not None:
             return recipe
         words = f"{recipe.description} Changed: {', '.join(changed)}."
         return recipe.model_copy(update={"description": words})
@@ -124,3 +119,46 @@ class Recipe(Config):
     def sha256(self) -> str:
         """Hash of the complete recipe."""
         return hashlib.sha256(self.to_yaml().encode()).hexdigest()
+
+
+def _misfits(recipe: Recipe) -> list[str]:
+    """Return values that cannot work together, each as `key: found, expected`; no data is read for it."""
+    learned, method, training, schedule = recipe.objective, recipe.method, recipe.training, recipe.schedule
+    kind, name, arch = OBJECTIVES[learned.name], f'objective "{learned.name}"', recipe.backbone.arch
+    candidates, partial = kind.from_candidates, recipe.data.partial_labels and recipe.data.partial_labels.kind
+    head, loss = getattr(learned, "head", None), getattr(learned, "loss", None)
+    centers, classless = recipe.init and recipe.init.head == "centers", kind.centers is Objective.centers
+    views, epochs, sampling = len(recipe.views.train), training.epochs, training.sampling
+    groups, most = getattr(learned, "key_groups", 1), max(1, training.batch_size // 2)
+    transform, falls = getattr(learned, "feature_transform", None), schedule.milestones
+    own = (learned.name, loss, head, sampling) != ("classify", "cross_entropy", "linear", "instance")
+    stop, multistep = training.early_stopping, schedule.name == "multistep"
+    plain = 'objective "classify" with cross_entropy and a linear head, and training.sampling "instance"'
+    starts = {
+        "schedule.warmup_epochs": schedule.warmup_epochs,
+        "schedule.milestones": max(falls, default=0),
+        "objective.feature_transform.start_epoch": transform.start_epoch if transform else 0,
+        "objective.prototype_start": getattr(learned, "prototype_start", 0),
+    }
+    rules: list[tuple[object, str, Any, str]] = [  # what is wrong, the key, its value, what is expected
+        (recipe.name.partition(".")[0] != arch, "name", recipe.name, f'"{arch}.TAG"'),
+        (views != kind.num_views, "views.train", views, f"{kind.num_views} view(s) for {name}"),
+        (partial and not candidates, "data.partial_labels", partial, f"null for {name}"),
+        (candidates and not partial, "data.partial_labels", None, f"candidate sets for {name}"),
+        (candidates and sampling != "instance", "training.sampling", sampling, f'"instance" for {name}'),
+        (stop and (candidates or classless), "training.early_stopping", "a section", f"null for {name}"),
+        (
+            centers and (kind is not Classify or head == "cosine"),
+            "init.head",
+            "centers",
+            '"fresh" with this head',
+        ),
+        (groups > most, "objective.key_groups", groups, f"at most {most}, of two keys each"),
+        (multistep != bool(falls), "schedule.milestones", falls, 'some for "multistep", none for others'),
+        (method and own, "method", method and method.name, f"null, or {plain}"),
+        *((n >= epochs, key, n, f"fewer than training.epochs ({epochs})") for key, n in starts.items()),
+    ]
+    for n, probe in enumerate(each.protocol for each in recipe.evaluation):
+        bad = classless and probe == "classifier"
+        rules.append((bad, f"evaluation.{n}", probe, f"another protocol for {name}"))
+    return [f"{key}: found {json.dumps(found)}, expected {text}" for bad, key, found, text in rules if bad]

@@ -1,13 +1,12 @@
-"""The recipe's sections on backbone, start, optimisation and the run; the others are their rooms' own."""
+"""The recipe's sections on backbone, start, optimisation, run and method; the others are their rooms' own."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
-from zoo.config import Config
+from zoo.config import Config, named_by
 
 Natural = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -19,30 +18,14 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _rising(epochs: list[int]) -> list[int]:
-    """Refuse a list out of order: timm's scheduler bisects it, and the rate would be wrong."""
-    if any(late <= early for early, late in pairwise(epochs)):
-        raise ValueError(f"found {epochs}, expected each epoch after the one before it")
-    return epochs
-
-
-def _untagged(arch: str) -> str:
-    name, dot, _ = arch.partition(".")
-    if dot:
-        weights = f'weights are named by init: {{release: "timm:{arch}"}}'
-        raise ValueError(f'found "{arch}", expected the architecture without the tag, "{name}"; {weights}')
-    return arch
-
-
-Milestones = Annotated[list[PositiveInt], AfterValidator(_rising)]
+Milestones = Annotated[list[PositiveInt], AfterValidator(sorted)]  # timm's scheduler bisects them
 Precision = Literal["fp32", "tf32", "bf16"]
-ON_GPU_ALONE = ("tf32",)
 
 
 class BackboneSection(Config):
     """A timm architecture, by its name without a tag, and arguments of `timm.create_model`."""
 
-    arch: Annotated[str, AfterValidator(_untagged)] = Field(description="E.g. `cifar_resnet32`.")
+    arch: str = Field(pattern=r"^[^.]+$", description="E.g. `resnet18`; `init` names pretrained weights.")
     args: dict[str, Any] = Field({}, description="E.g. `{img_size: 32, patch_size: 4}`.")
 
 
@@ -50,9 +33,7 @@ class InitSection(Config):
     """Start from a release instead of random weights."""
 
     release: str = Field(description="A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.")
-    head: Literal["fresh", "centers"] = Field(
-        "fresh", description="`centers`: of the release, for `classify`."
-    )
+    head: Literal["fresh", "centers"] = Field("fresh", description="For `classify`: the release's centers.")
     freeze: list[str] = Field([], description="Shell patterns of encoder parameters, e.g. `layer[12].*`.")
 
 
@@ -71,9 +52,7 @@ class OptimizerSection(Config):
 class ScheduleSection(Config):
     """Learning rate against training progress, stepped every update (`timm.scheduler`)."""
 
-    name: Literal["constant", "cosine", "multistep"] = Field(
-        description="Half a cosine, or falling in steps."
-    )
+    name: Literal["constant", "cosine", "multistep"] = Field(description="Half a cosine, or in steps.")
     warmup_epochs: Natural = Field(0, description="Linear warm-up from `warmup_lr`.")
     warmup_lr: NonNegative = Field(0.0, description="Where the warm-up begins.")
     warmup_prefix: bool = Field(False, description="Whether the cosine begins after the warm-up (MoCo v3).")
@@ -116,9 +95,7 @@ class TrainingSection(Config):
     sampling: Literal["instance", "class_balanced", "square_root"] = "instance"
     """Each image once an epoch; or first a class, each as likely, or as the square root of its images."""
     ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
-    early_stopping: EarlyStoppingSection | None = Field(
-        None, description="Release the best state, not the last."
-    )
+    early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
     accumulate: Literal[1] = Field(1, description="Always 1; recipes of earlier releases state it.")
     checkpoint_activations: Literal[False] = Field(False, description="Always false; see `accumulate`.")
     compile: Literal["default", "reduce-overhead"] | None = Field(None, description="`torch.compile`'s mode.")
@@ -134,6 +111,77 @@ class TrainingSection(Config):
     checkpoint_minutes: Positive | None = Field(30.0, description="Checkpoints also after so much time.")
     keep_checkpoints: PositiveInt = Field(2, description="How many checkpoints are kept, the newest ones.")
     release_dtype: Literal["float32", "float16"] = Field("float32", description="Of the release's files.")
-    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
-        [], description="Get the rows as well."
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="Get the rows too.")
+
+
+class Loss(Config):
+    """Cross-entropy: plain, on batches in which every class is as likely, or of logits + log prior."""
+
+    name: Literal["cross_entropy", "class_balanced_sampling", "balanced_softmax"]
+
+
+class Adjusted(Config):
+    """Cross-entropy with the class prior or the weights' norms taken out, in training or afterwards.
+
+    `logit_adjustment`: of logits + tau log prior (Menon et al. 2021, eq. 10). `post_hoc_logit_adjustment`:
+    then logits - tau log prior (eq. 9). `tau_normalized`: then each class's weight over its norm^tau, no bias
+    (Kang et al. 2020).
+    """
+
+    name: Literal["logit_adjustment", "post_hoc_logit_adjustment", "tau_normalized"]
+    tau: NonNegative = Field(1.0, description="Factor of the log prior, or exponent of the norm.")
+
+
+class SecondStage(Config):
+    """Cross-entropy; then SGD with a cosine to zero on class-balanced batches, for the classifier alone.
+
+    `crt`: a new classifier on the frozen encoder, `lws`: one factor for each class's logit (Kang et al. 2020).
+    The encoder is in evaluation mode; in the authors' code (run_networks.py) BatchNorm's statistics go on
+    following the batches. They have lr 0.2 for 512 images, 10 epochs for cRT and 5 for LWS (ImageNet-LT).
+    """
+
+    name: Literal["crt", "lws"]
+    epochs: PositiveInt = Field(10, description="Of the second training.")
+    lr: NonNegative = Field(0.1, description="Used as given, at every batch size.")
+    momentum: Momentum = Field(0.9, description="Of its SGD.")
+    weight_decay: NonNegative = Field(0.0005, description="Of its SGD: L2 in the gradient.")
+
+
+class LDAMDRW(Config):
+    """Label-distribution-aware margins, classes reweighted late in training (Cao et al. 2019)."""
+
+    name: Literal["ldam_drw"]
+    max_margin: NonNegative = Field(0.5, description="Of the rarest class, in units of the cosine.")
+    scale: Positive = Field(30.0, description="Factor of the cosines in the softmax.")
+    reweight_from: Unit = Field(0.8, description="Share of the training after which classes are reweighted.")
+    beta: Momentum = Field(
+        0.9999, description="Of the effective number of images, (1 - beta^n) / (1 - beta)."
     )
+
+
+class FromCenters(Config):
+    """The head starts as the learned centers of `init`; cross-entropy, or Balanced Softmax with the prior."""
+
+    name: Literal["from_centers"]
+    prior: bool = Field(description="Add the log class prior to the logits in training (Balanced Softmax).")
+
+
+class NearestCenter(Config):
+    """No training: the nearest of the learned centers of `init`, or of the class means of its features."""
+
+    name: Literal["nearest_center"]
+    centers: Literal["learned", "means"] = Field(description="Of `init`, or of training images' features.")
+    similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: of learned centers.")
+
+    @model_validator(mode="after")
+    def _of_learned_centers(self) -> NearestCenter:
+        if (self.centers, self.similarity) == ("means", "logit"):
+            raise ValueError(
+                'similarity: found "logit", expected "cosine" or "euclidean" with centers "means"'
+            )
+        return self
+
+
+_Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
+Method = Annotated[_Method, Field(discriminator="name"), named_by("name")]
+"""How to learn from a long tail, by one or two plain trainings and a last step."""
