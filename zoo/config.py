@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeGuard, TypeVar, get_args, get_origin
+from typing import Any, TypeGuard, TypeVar
 
 import pydantic
 import yaml
@@ -30,31 +30,19 @@ class Config(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
-        fields = cls.model_fields
-        unknown = [key for key in data if key not in fields] if isinstance(data, Mapping) else []
-        if not unknown or cls.model_config.get("extra") != "forbid":
-            return data
-        single = {name: each for name, each in fields.items() if get_origin(each.annotation) is not list}
-        homes = [
-            k
-            for k, f in single.items()
-            if any(unknown[0] in s.model_fields for s in sections_in(f.annotation))
-        ]
-        hint = f' Did you mean "{homes[0]}.{unknown[0]}"?' if homes else did_you_mean(unknown[0], fields)
-        text = f"{hint} Valid keys: {', '.join(fields)}"
-        raise PydanticCustomError("unknown_key", "unknown key", {"key": str(unknown[0]), "text": text})
+        fields, forbids = cls.model_fields, cls.model_config.get("extra") == "forbid"
+        for key in data if isinstance(data, Mapping) and forbids else ():
+            if key not in fields:
+                homes = [k for k in fields if key in getattr(fields[k].annotation, "model_fields", ())]
+                hint = f' Did you mean "{homes[0]}.{key}"?' if homes else did_you_mean(key, fields)
+                facts = {"key": str(key), "text": f"{hint} Valid keys: {', '.join(fields)}"}
+                raise PydanticCustomError("unknown_key", "unknown key", facts)
+        return data
 
 
 def named_by(tag: str) -> pydantic.BeforeValidator:
     """Let a section of a discriminated union be given by its name alone: `crt` for `{name: crt}`."""
     return pydantic.BeforeValidator(lambda found: {tag: found} if isinstance(found, str) else found)
-
-
-def sections_in(annotation: Any) -> list[type[Config]]:
-    """Return the sections in `A | list[B] | Annotated[C, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, Config):
-        return [annotation]
-    return [section for argument in get_args(annotation) for section in sections_in(argument)]
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -75,7 +63,13 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
 
 
 def _explain(data: Any, item: Any) -> str:
-    kind, facts, keys = item["type"], item.get("ctx", {}), _path(data, item["loc"])
+    """Return pydantic's text with the path as the user wrote it, what was found, and the nearest word."""
+    kind, facts, keys, node = item["type"], item.get("ctx", {}), list[str](), data
+    for part in item["loc"]:  # others are the words by which pydantic names the members of unions
+        if isinstance(node, list | tuple) or (isinstance(node, Mapping) and part in node):
+            keys.append(str(part))
+            node = node[part]
+    keys += [item["loc"][-1]] if kind == "missing" else []
     keys += [facts[each].strip("'") for each in ("discriminator", "key") if each in facts]
     path = ".".join(keys)
     if kind == "unknown_key":
@@ -88,21 +82,6 @@ def _explain(data: Any, item: Any) -> str:
     expected = re.sub("^Input should be |^Input tag .* tags: ", "expected ", item["msg"])
     hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
     return f'"{path}": found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}'.rstrip(".")
-
-
-def _path(data: Any, loc: Sequence[int | str]) -> list[str]:
-    """Return an error's path as the user wrote it, without the words by which pydantic names union members."""
-    path, node, chosen = list[str](), data, None
-    for part in loc:
-        values = node.values() if isinstance(node, Mapping) else [node]
-        is_word = part in [each for each in values if isinstance(each, str)] and node is not chosen
-        if is_word or str(part).startswith("<"):
-            chosen = node if is_word else chosen  # an objective and a field of it may have the same name
-            continue
-        path.append(str(part))
-        found = isinstance(node, list) or (isinstance(node, Mapping) and part in node)
-        node = node[part] if found else None
-    return path
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
@@ -131,16 +110,10 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten
 
 
 class _Loader(_Parser):  # type: ignore[misc]
-    """Reads numbers and booleans as YAML 1.2: `1e-4` is a number, `no` and `on` are words."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        for word, count in Counter(
-            key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)
-        ).items():
-            if count > 1:
-                raise yaml.MarkedYAMLError(problem=f'duplicate key "{word}"', problem_mark=node.start_mark)
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [key for key, count in counts.items() if count > 1]:
+            raise yaml.MarkedYAMLError(problem=f'duplicate key "{twice[0]}"', problem_mark=node.start_mark)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -156,23 +129,16 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(list, _Dumper.represent_list)
-_NUMBER = r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
-for _kind, _pattern, _first in (
-    ("null", r"^(?:~|null|)$", ["~", "n", ""]),
-    ("bool", r"^(?:true|false)$", ["t", "f"]),
-    ("int", r"^[-+]?[0-9]+$", [*"-+0123456789"]),
-    ("float", _NUMBER, [*"-+.0123456789"]),
-):
-    for _class in (_Loader, _Dumper):  # which so quotes words that the loader would take for numbers
-        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
+_FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-4 is a number, as in YAML 1.2
+for _class in (_Loader, _Dumper):  # which so quotes a word that looks like it
+    _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
 
 
 def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -> Any:
     """Read one YAML document of plain values.
 
     Raises:
-        ZooError: of `error_type`, for bad syntax (with line and column), duplicate keys, anchors, a text above
-            256 KiB or nested deeper than 32 levels.
+        ZooError: of `error_type`, for bad syntax, duplicate keys, anchors, more than 256 KiB or 32 levels.
     """
     if (size := len(text.encode("utf-8", "replace"))) > MAX_YAML_BYTES:
         raise error_type(f"{where}: found {size:,} bytes, expected at most {MAX_YAML_BYTES:,}")

@@ -151,7 +151,7 @@ def _explain_key(name: str, error: ReleaseError) -> bool:
             return False
         raise ReleaseError(f"{str(error).rstrip('.')}; nor is it a recipe, sweep or key.{near}") from None
     for key in found:
-        print_key(key, deep=name != "keys")
+        print_key(key)
     return True
 
 

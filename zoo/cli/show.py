@@ -164,18 +164,11 @@ def print_centers(release: Release) -> None:
     print_columns(rows)
 
 
-def print_key(key: Key, *, deep: bool) -> None:
-    """Print what a recipe's key means, its type and default, and where `deep`, the keys inside."""
+def print_key(key: Key) -> None:
+    """Print what a recipe's key means, its type and default."""
     default = "" if key.default is None else f"; default {key.default}"
-    _print_wrapped(f"{key.path}: {key.kind}{default}" if key.kind else key.name, "")
-    _print_wrapped(key.text, "    ")
-    if not deep:
-        _print_wrapped(", ".join(each.name.rpartition(".")[2] for each in key.inside), "    ")
-    elif key.inside and not key.inside[0].kind:  # a choice of sections, each of which has its own name
-        _print_wrapped(f"one of {', '.join(each.name for each in key.inside)}", "      ")
-    else:
-        for each in key.inside:
-            print_key(each, deep=True)
+    _print_wrapped(f"{key.name}: {key.kind}{default}" if key.kind else key.name, "")
+    _print_wrapped(" ".join(key.text.split()), "    ")
 
 
 def _print_wrapped(text: str, indent: str) -> None:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
 
 _TRAINING = (
-    "compile device threads precision channels_last observe_every knn_every log_every checkpoint_every"
+    *("compile", "device", "threads", "precision", "channels_last"),
+    *("observe_every", "knn_every", "log_every", "checkpoint_every", "checkpoint_minutes"),
+    *("keep_checkpoints", "release_dtype", "trackers"),
 )
-_TRAINING += " checkpoint_minutes keep_checkpoints release_dtype trackers"
 COMPUTATION = frozenset(
-    (
-        "description",
-        "evaluation",
-        "views.workers",
-        "views.cache",
-        *(f"training.{k}" for k in _TRAINING.split()),
-    )
+    ("description", "evaluation", "views.workers", "views.cache", *(f"training.{key}" for key in _TRAINING))
 )
 """Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
 _NOT_LEARNED = tuple(f"{key}." for key in (*COMPUTATION, "name", "training.seed", "data.source.download"))
+
+ValueT = TypeVar("ValueT")
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
 
@@ -33,13 +30,11 @@ def as_overrides(overrides: Overrides) -> list[str]:
     """Return the changes as `a.b=c` texts.
 
     Raises:
-        RecipeError: for what is neither, or a value that no recipe can have.
+        RecipeError: for a value that no recipe can have.
     """
     if isinstance(overrides, Mapping):
         return [override_of(key, value) for key, value in overrides.items()]
-    if not (isinstance(overrides, list | tuple) and all(isinstance(each, str) for each in overrides)):
-        raise RecipeError(f'overrides: found {overrides!r}, expected a list of "KEY=VALUE", or a mapping')
-    return [*overrides]
+    return [str(each) for each in overrides]
 
 
 def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
@@ -55,10 +50,11 @@ def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
     return f"{key}={plain}"
 
 
-def value_of(overrides: Iterable[str], key: str) -> Any:
-    """Return the value that the last override of this very key sets; None where none does."""
+def value_of(overrides: Iterable[str], key: str, otherwise: ValueT) -> ValueT:
+    """Return the value that the last override of this key sets; `otherwise` for none, 0 or another type."""
     found = [text for path, _, text in (each.partition("=") for each in overrides) if path.strip() == key]
-    return load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
+    value = load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
+    return value if value and type(value) is type(otherwise) else otherwise
 
 
 def apply(data: dict[str, Any], override: str, where: str) -> None:
@@ -85,14 +81,7 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
         node = node[slot]
 
 
-def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Iterable[str]) -> list[str]:
-    """Return the keys of overrides that change what is learned, of the plain recipes before and after."""
+def keys_learned(overrides: Iterable[str]) -> list[str]:
+    """Return the keys of overrides that may change what is learned."""
     keys = dict.fromkeys(each.partition("=")[0].strip() for each in overrides)
-    learned = [key for key in keys if not f"{key}.".startswith(_NOT_LEARNED)]
-    return [key for key in learned if _at(before, key) != _at(now, key)]
-
-
-def _at(node: Any, key: str) -> Any:
-    for part in key.split("."):
-        node = node[int(part)] if isinstance(node, list) else (node or {}).get(part)
-    return node
+    return [key for key in keys if not f"{key}.".startswith(_NOT_LEARNED)]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+from typing import Annotated, Any, Self, Union
 
 from pydantic import Field, model_validator
 
@@ -18,20 +15,9 @@ from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
 from zoo.recipe import sections
-from zoo.recipe.overrides import Overrides, apply, as_overrides, changed_keys, value_of
+from zoo.recipe.overrides import Overrides, apply, as_overrides, keys_learned
 from zoo.recipe.protocols import Protocol
 from zoo.release.schema import MAX_NAME
-
-
-def _sections() -> Any:
-    """Return the sections of all objectives that are registered."""
-    return Union[tuple(objective.Config for objective in OBJECTIVES.values())]  # noqa: UP007
-
-
-if TYPE_CHECKING:
-    ObjectiveSection = ObjectiveConfig
-else:
-    ObjectiveSection = Annotated[_sections(), Field(discriminator="name"), named_by("name")]
 
 
 class Recipe(Config):
@@ -46,7 +32,7 @@ class Recipe(Config):
     """Start from a release, or from timm's own weights; null: from random weights."""
     data: DataConfig
     views: ViewsConfig
-    objective: ObjectiveSection
+    objective: Annotated[ObjectiveConfig, named_by("name")]
     """What is learned, and its hyper-parameters."""
     optimizer: sections.OptimizerSection
     schedule: sections.ScheduleSection
@@ -58,7 +44,7 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> Recipe:
-        if found := _misfits(self):
+        if found := [*_misfits(self)]:
             raise ValueError("; ".join(found))
         return self
 
@@ -70,7 +56,7 @@ class Recipe(Config):
     def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
         """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
-        Where they change what is learned, the description ends with their keys.
+        The description ends with the keys of those that may change what is learned.
 
         Raises:
             RecipeError: naming `where` and the key's path.
@@ -80,15 +66,11 @@ class Recipe(Config):
             return parse(cls, data, where)
         with suppress(RecipeError):  # it may be complete only with its overrides
             data = parse(cls, data, where).model_dump(mode="json")
-        before = copy.deepcopy(data)
         for change in changes:
             apply(data, change, where)
         recipe = parse(cls, data, where)
-        changed = changed_keys(before, recipe.model_dump(mode="json"), changes)
-        if not changed or value_of(changes, "description") is not None:
-            return recipe
-        words = f"{recipe.description} Changed: {', '.join(changed)}."
-        return recipe.model_copy(update={"description": words})
+        changed = f" Changed: {', '.join(keys)}." if (keys := keys_learned(changes)) else ""
+        return recipe.model_copy(update={"description": recipe.description + changed})
 
     @classmethod
     def load(cls, recipe: Recipe | str | Path, overrides: Overrides = ()) -> Recipe:
@@ -105,60 +87,63 @@ class Recipe(Config):
         return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
 
     @classmethod
+    def know_objectives(cls) -> None:
+        """Let the section `objective` be that of any objective that is registered by now."""
+        known = Union[tuple(each.Config for each in OBJECTIVES.values())]  # noqa: UP007
+        field = cls.model_fields["objective"]
+        if field.annotation != known:
+            field.annotation, field.discriminator = known, "name"
+            cls.model_rebuild(force=True)
+
+    @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """Validate plain values with the objectives that are registered by now."""
         section = obj.get("objective") if isinstance(obj, Mapping) else None
         look_up(section.get("name") if isinstance(section, Mapping) else section)
-        field, known = cls.model_fields["objective"], _sections()
-        if field.annotation != known:
-            field.annotation = known
-            cls.model_rebuild(force=True)
+        cls.know_objectives()
         return super().model_validate(obj, **options)
 
-    @property
-    def sha256(self) -> str:
-        """Hash of the complete recipe."""
-        return hashlib.sha256(self.to_yaml().encode()).hexdigest()
+
+Recipe.know_objectives()
 
 
-def _misfits(recipe: Recipe) -> list[str]:
-    """Return values that cannot work together, each as `key: found, expected`; no data is read for it."""
-    learned, method, training, schedule = recipe.objective, recipe.method, recipe.training, recipe.schedule
+def _misfits(recipe: Recipe) -> Iterator[str]:
+    """Yield values that cannot work together, as `key: found, expected`; no data is read for it."""
+    learned, training, schedule = recipe.objective, recipe.training, recipe.schedule
     kind, name, arch = OBJECTIVES[learned.name], f'objective "{learned.name}"', recipe.backbone.arch
-    candidates, partial = kind.from_candidates, recipe.data.partial_labels and recipe.data.partial_labels.kind
-    head, loss = getattr(learned, "head", None), getattr(learned, "loss", None)
-    centers, classless = recipe.init and recipe.init.head == "centers", kind.centers is Objective.centers
-    views, epochs, sampling = len(recipe.views.train), training.epochs, training.sampling
-    groups, most = getattr(learned, "key_groups", 1), max(1, training.batch_size // 2)
-    transform, falls = getattr(learned, "feature_transform", None), schedule.milestones
-    own = (learned.name, loss, head, sampling) != ("classify", "cross_entropy", "linear", "instance")
-    stop, multistep = training.early_stopping, schedule.name == "multistep"
-    plain = 'objective "classify" with cross_entropy and a linear head, and training.sampling "instance"'
+    candidates, classless = kind.from_candidates, kind.centers is Objective.centers
+    head, sampling, epochs = getattr(learned, "head", ""), training.sampling, training.epochs
+    if recipe.name.partition(".")[0] != arch:
+        yield f'name: found "{recipe.name}", expected "{arch}.TAG"'
+    if (views := len(recipe.views.train)) != kind.num_views:
+        yield f"views.train: found {views}, expected {kind.num_views} view(s) for {name}"
+    if (partial := recipe.data.partial_labels is not None) != candidates:
+        found, expected = ("a section", "null") if partial else ("null", "candidate sets")
+        yield f"data.partial_labels: found {found}, expected {expected} for {name}"
+    if candidates and sampling != "instance":
+        yield f'training.sampling: found "{sampling}", expected "instance" for {name}'
+    if training.early_stopping and (candidates or classless):
+        yield f"training.early_stopping: found a section, expected null for {name}"
+    if recipe.init and recipe.init.head == "centers" and (kind is not Classify or head == "cosine"):
+        yield f'init.head: found "centers", expected "fresh" for {name} with head "{head}"'
+    if (groups := getattr(learned, "key_groups", 1)) > max(1, training.batch_size // 2):
+        yield f"objective.key_groups: found {groups}, expected at least two keys of a batch in each"
+    if (schedule.name == "multistep") != bool(schedule.milestones):
+        yield f'schedule.milestones: found {schedule.milestones}, expected some for "multistep" alone'
+    own = getattr(learned, "loss", ""), head, sampling
+    if recipe.method and own != ("cross_entropy", "linear", "instance"):
+        expected = 'null, or "classify" with cross_entropy, a linear head and training.sampling "instance"'
+        yield f'method: found "{recipe.method.name}", expected {expected}'
+    transform = getattr(learned, "feature_transform", None)
     starts = {
         "schedule.warmup_epochs": schedule.warmup_epochs,
-        "schedule.milestones": max(falls, default=0),
-        "objective.feature_transform.start_epoch": transform.start_epoch if transform else 0,
+        "schedule.milestones": max(schedule.milestones, default=0),
+        "objective.feature_transform.start_epoch": getattr(transform, "start_epoch", 0),
         "objective.prototype_start": getattr(learned, "prototype_start", 0),
     }
-    rules: list[tuple[object, str, Any, str]] = [  # what is wrong, the key, its value, what is expected
-        (recipe.name.partition(".")[0] != arch, "name", recipe.name, f'"{arch}.TAG"'),
-        (views != kind.num_views, "views.train", views, f"{kind.num_views} view(s) for {name}"),
-        (partial and not candidates, "data.partial_labels", partial, f"null for {name}"),
-        (candidates and not partial, "data.partial_labels", None, f"candidate sets for {name}"),
-        (candidates and sampling != "instance", "training.sampling", sampling, f'"instance" for {name}'),
-        (stop and (candidates or classless), "training.early_stopping", "a section", f"null for {name}"),
-        (
-            centers and (kind is not Classify or head == "cosine"),
-            "init.head",
-            "centers",
-            '"fresh" with this head',
-        ),
-        (groups > most, "objective.key_groups", groups, f"at most {most}, of two keys each"),
-        (multistep != bool(falls), "schedule.milestones", falls, 'some for "multistep", none for others'),
-        (method and own, "method", method and method.name, f"null, or {plain}"),
-        *((n >= epochs, key, n, f"fewer than training.epochs ({epochs})") for key, n in starts.items()),
-    ]
-    for n, probe in enumerate(each.protocol for each in recipe.evaluation):
-        bad = classless and probe == "classifier"
-        rules.append((bad, f"evaluation.{n}", probe, f"another protocol for {name}"))
-    return [f"{key}: found {json.dumps(found)}, expected {text}" for bad, key, found, text in rules if bad]
+    for key, epoch in starts.items():
+        if epoch >= epochs:
+            yield f"{key}: found {epoch}, expected fewer than training.epochs ({epochs})"
+    for number, probe in enumerate(recipe.evaluation):
+        if probe.protocol == "classifier" and classless:
+            yield f'evaluation.{number}: found "classifier", expected another protocol for {name}'

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from zoo.config import Config, named_by
+from zoo.objectives.classify import LDAMLoss
 
 Natural = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-Unit = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
-
-
 Milestones = Annotated[list[PositiveInt], AfterValidator(sorted)]  # timm's scheduler bisects them
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -69,10 +67,7 @@ class AverageSection(Config):
 
 
 class EarlyStoppingSection(Config):
-    """Hold out a part of the training images, measure it while training, and release the best state.
-
-    What is measured afterwards has the whole training set.
-    """
+    """Hold out a part of the training images, measure it while training, and release the best state."""
 
     validation_fraction: Fraction = Field(description="Of each class of more than one image, at least one.")
     metric: Literal["balanced_accuracy", "accuracy", "loss"] = Field(description="`loss`: cross-entropy.")
@@ -100,12 +95,8 @@ class TrainingSection(Config):
     checkpoint_activations: Literal[False] = Field(False, description="Always false; see `accumulate`.")
     compile: Literal["default", "reduce-overhead"] | None = Field(None, description="`torch.compile`'s mode.")
     sync_batchnorm: bool = Field(False, description="BatchNorm's statistics are of all ranks, on GPUs.")
-    observe_every: PositiveInt | None = Field(
-        50, description="Steps between figures of scores and gradients."
-    )
-    knn_every: PositiveInt | None = Field(
-        None, description="Epochs between kNN accuracies of training images."
-    )
+    observe_every: PositiveInt | None = Field(50, description="Steps between figures of gradients.")
+    knn_every: PositiveInt | None = Field(None, description="Epochs between kNN accuracies.")
     log_every: PositiveInt = Field(50, description="Steps between rows of metrics.jsonl, means over them.")
     checkpoint_every: PositiveInt = Field(20, description="Epochs between checkpoints.")
     checkpoint_minutes: Positive | None = Field(30.0, description="Checkpoints also after so much time.")
@@ -121,11 +112,9 @@ class Loss(Config):
 
 
 class Adjusted(Config):
-    """Cross-entropy with the class prior or the weights' norms taken out, in training or afterwards.
+    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10), or `post_hoc`: then - (eq. 9).
 
-    `logit_adjustment`: of logits + tau log prior (Menon et al. 2021, eq. 10). `post_hoc_logit_adjustment`:
-    then logits - tau log prior (eq. 9). `tau_normalized`: then each class's weight over its norm^tau, no bias
-    (Kang et al. 2020).
+    `tau_normalized`: cross-entropy, then each class's weight over its norm^tau, no bias (Kang et al. 2020).
     """
 
     name: Literal["logit_adjustment", "post_hoc_logit_adjustment", "tau_normalized"]
@@ -133,11 +122,10 @@ class Adjusted(Config):
 
 
 class SecondStage(Config):
-    """Cross-entropy; then SGD with a cosine to zero on class-balanced batches, for the classifier alone.
+    """Cross-entropy; then SGD on class-balanced batches with a frozen encoder (Kang et al. 2020).
 
-    `crt`: a new classifier on the frozen encoder, `lws`: one factor for each class's logit (Kang et al. 2020).
-    The encoder is in evaluation mode; in the authors' code (run_networks.py) BatchNorm's statistics go on
-    following the batches. They have lr 0.2 for 512 images, 10 epochs for cRT and 5 for LWS (ImageNet-LT).
+    `crt`: of a new classifier, `lws`: of a factor for each class. BatchNorm's statistics are frozen, too,
+    unlike the authors' (run_networks.py); they have lr 0.2 for 512 images, 10 epochs for cRT, 5 for LWS.
     """
 
     name: Literal["crt", "lws"]
@@ -147,16 +135,10 @@ class SecondStage(Config):
     weight_decay: NonNegative = Field(0.0005, description="Of its SGD: L2 in the gradient.")
 
 
-class LDAMDRW(Config):
+class LDAMDRW(LDAMLoss):
     """Label-distribution-aware margins, classes reweighted late in training (Cao et al. 2019)."""
 
-    name: Literal["ldam_drw"]
-    max_margin: NonNegative = Field(0.5, description="Of the rarest class, in units of the cosine.")
-    scale: Positive = Field(30.0, description="Factor of the cosines in the softmax.")
-    reweight_from: Unit = Field(0.8, description="Share of the training after which classes are reweighted.")
-    beta: Momentum = Field(
-        0.9999, description="Of the effective number of images, (1 - beta^n) / (1 - beta)."
-    )
+    name: Literal["ldam_drw"]  # type: ignore[assignment]
 
 
 class FromCenters(Config):
@@ -172,14 +154,6 @@ class NearestCenter(Config):
     name: Literal["nearest_center"]
     centers: Literal["learned", "means"] = Field(description="Of `init`, or of training images' features.")
     similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: of learned centers.")
-
-    @model_validator(mode="after")
-    def _of_learned_centers(self) -> NearestCenter:
-        if (self.centers, self.similarity) == ("means", "logit"):
-            raise ValueError(
-                'similarity: found "logit", expected "cosine" or "euclidean" with centers "means"'
-            )
-        return self
 
 
 _Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
