@@ -77,11 +77,12 @@ def _explain(data: Any, item: Any) -> str:
     if kind in ("missing", "union_tag_not_found"):
         return f'missing key "{path}"'
     if kind == "value_error":
-        return f"{path}: ".removeprefix(": ") + item["msg"].removeprefix("Value error, ")
+        return f"{path}: ".removeprefix(": ") + str(item["msg"]).removeprefix("Value error, ")
     found = facts.get("tag", item["input"])
     expected = re.sub("^Input should be |^Input tag .* tags: ", "expected ", item["msg"])
     hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
-    return f'"{path}": found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}'.rstrip(".")
+    text = f'"{path}": found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}'
+    return text.rstrip(".").removeprefix('"": ')
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
@@ -123,7 +124,7 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
-    def represent_list(self, data: Any) -> yaml.Node:
+    def represent_list(self, data: Any) -> yaml.SequenceNode:
         flat = not any(isinstance(value, list | dict) for value in data)
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flat)
 
@@ -147,8 +148,11 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
         for event in yaml.parse(text, Loader=_Parser):  # before anything is built of it
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # an alias has its anchor's
-                problem: Any = f"anchors and more than {MAX_YAML_DEPTH} levels are not allowed"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+                problem, mark = (
+                    f"anchors and more than {MAX_YAML_DEPTH} levels are not allowed",
+                    event.start_mark,
+                )
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)  # type: ignore[arg-type]
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise error_type(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None

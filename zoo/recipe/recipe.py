@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Self, Union
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -89,7 +91,7 @@ class Recipe(Config):
     @classmethod
     def know_objectives(cls) -> None:
         """Let the section `objective` be that of any objective that is registered by now."""
-        known = Union[tuple(each.Config for each in OBJECTIVES.values())]  # noqa: UP007
+        known: Any = reduce(or_, (each.Config for each in OBJECTIVES.values()))
         field = cls.model_fields["objective"]
         if field.annotation != known:
             field.annotation, field.discriminator = known, "name"
