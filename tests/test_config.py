@@ -86,7 +86,7 @@ def test_yaml_reads_numbers_and_words_as_people_mean_them(text: str, value: obje
         ("a: 1\nb: *x", "anchor"),
         ("a: &x [1]\nb: 1", "line 1, column 4"),
         ("a: !!python/object/apply:os.system ['true']", "os.system"),
-        ("a: " + "[" * 40 + "]" * 40, "32 levels"),
+        ("a: " + "[" * 40 + "]" * 40, "levels"),
         ("x" * (1 << 18) + "y", "found 262,145 bytes"),
     ],
 )

@@ -20,7 +20,7 @@ from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.functional import LOWEST_LOGIT
 from zoo.modules import Centers
 from zoo.recipe import Recipe
-from zoo.recipe.sections import LDAMDRW, Adjusted, NearestCenter
+from zoo.recipe.sections import Adjusted, NearestCenter
 from zoo.release import Release
 from zoo.training import RunFolder, stages
 from zoo.training.stages import beginning, close, recorded
@@ -120,13 +120,6 @@ def learned(*counts: int) -> Centers:
 def features() -> tuple[torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(1)
     return torch.randn(40, 6, generator=g), torch.arange(40) % 3
-
-
-def test_ldams_logits_are_those_of_its_cosines_for_features_of_usual_norm() -> None:
-    centers = learned(90, 9, 1)
-    found = close(LDAMDRW(name="ldam_drw"), centers, features)
-    usual = sum(row.norm() for row in features()[0]) / 40
-    torch.testing.assert_close(found.weight, centers.weight / usual)
 
 
 @pytest.mark.parametrize(

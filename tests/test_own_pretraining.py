@@ -125,14 +125,6 @@ def test_each_missing_piece_is_one_clear_error(arguments: dict[str, Any], expect
         zoo.pretrain(**arguments)
 
 
-def test_a_spec_takes_the_place_of_a_recipes_data(classes: Path) -> None:
-    changes = ["data.subset={per_class: 2}"]  # which come after the spec's
-    recipe, root = plan_pretraining(CE, data=f"folder:{classes / 'train'}?per_class=5", overrides=changes)
-    assert (recipe.name, root) == (f"{CE}_changed", classes / "train")
-    assert recipe.data.source.train == "." and recipe.data.long_tail is None
-    assert recipe.data.subset is not None and recipe.data.subset.per_class == 2
-
-
 @pytest.mark.usefixtures("no_pictures")
 def test_photographs_without_labels_become_a_release(flat: Path, tmp_path: Path) -> None:
     data = f"folder:{flat}"

@@ -148,11 +148,8 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
         for event in yaml.parse(text, Loader=_Parser):  # before anything is built of it
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # an alias has its anchor's
-                problem, mark = (
-                    f"anchors and more than {MAX_YAML_DEPTH} levels are not allowed",
-                    event.start_mark,
-                )
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)  # type: ignore[arg-type]
+                mark: Any = event.start_mark  # of libyaml or of PyYAML
+                raise yaml.MarkedYAMLError(problem="found an anchor, or too many levels", problem_mark=mark)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise error_type(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
