@@ -141,7 +141,7 @@ def test_reads_a_long_tail_few_labels_and_the_seed_of_each_that_is_asked_for():
         ("digits?seed=1", 'missing key "long_tail.imbalance"'),
         ("list:D?train=a", "test"),
         ("digits?imbalance", "expected key=value, each key once"),
-        ("cifar10:D?download=yes", "download"),
+        ("cifar10:D?download=maybe", "download"),
         ("digits?fraction=0.1&per_class=5", "subset: found both of fraction and per_class"),
         ("hub:a/../b", "repo"),
         ("hub:a/b?revision=x", "each key once"),
