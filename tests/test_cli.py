@@ -74,11 +74,13 @@ def test_show_prints_a_recipe_as_it_stands_or_with_every_value(tmp_path: Path) -
 def test_show_explains_sections_and_keys_of_recipes() -> None:
     lines = shown("show", "paco")
     assert lines[0] == "objective.paco"
-    key = re.compile(r"objective\.(paco\.)?center_tau: .*; default 1\.0")
-    at = next(place for place, line in enumerate(lines) if key.fullmatch(line))
+    at = lines.index("objective.paco.center_tau: float; default 1.0")
     assert lines[at + 1] == "    Temperature of the centers' logits, prior included."
-    assert shown("show", "training.epochs")[0].startswith("training.epochs: ")
-    assert any(line.startswith("training: section") for line in shown("show", "keys"))
+    assert shown("show", "training.epochs")[0] == "training.epochs: int"
+    assert "training: section" in shown("show", "keys") and "objective.moco_v3" in shown("show", "objective")
+    done = zoo("show", "optimiser")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert 'Did you mean "optimizer"?' in done.stderr
 
 
 def test_names_versions_and_mistakes_are_printed_without_torch(tmp_path: Path) -> None:

@@ -118,15 +118,6 @@ def test_a_signal_ends_what_is_no_loop_and_says_what_is_saved(number: signal.Sig
     assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
 
 
-def test_under_torchrun_a_signal_that_comes_twice_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    with stop_on_signal() as caught:
-        for _ in range(3):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-        assert caught == [signal.SIGINT]
-
-
 def child_ends_by(number: signal.Signals, work: Callable[[], None]) -> int:
     """Fork a child inside the loop's handlers, as loaders do; return how it ends when sent a signal."""
     with stop_on_signal() as caught:

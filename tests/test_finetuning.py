@@ -108,12 +108,6 @@ def test_what_depends_on_epochs_and_batch_follows_the_overrides_of_them() -> Non
             made(wrong)
 
 
-@pytest.mark.parametrize("recipe", [None, CE])
-def test_data_that_cannot_be_found_are_named(recipe: str | None) -> None:
-    with pytest.raises(DataError, match=r'no folder or file "digitz".*Did you mean "digits"'):
-        planned(recipe, data="digitz")
-
-
 def test_the_command_makes_a_release_of_a_folder_of_any_sizes(folder: Path) -> None:
     out = folder / "out"
     changes = ["training.epochs=2", "schedule.warmup_epochs=0", "views.workers=0", *ONE_THREAD]

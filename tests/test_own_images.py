@@ -14,7 +14,6 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from torch import nn
 from typer.testing import CliRunner
 
 import zoo
@@ -23,7 +22,6 @@ from zoo.cli import app
 from zoo.data import open_dataset, parse_data_spec
 from zoo.errors import ZooError, ZooWarning
 from zoo.evaluation.predict import prior_words
-from zoo.training import progress
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 CE = "cifar_resnet32.ce_cifar100_lt100"
@@ -69,13 +67,6 @@ def test_a_folder_at_any_depth_is_embedded_by_path_and_has_no_classes(photos: Pa
     assert (found.about["encoder"], found.about["data"], found.about["split"]) == (PACO, "photos", None)
     assert found.about["preprocess"]["input_size"] == 8
     json.dumps(found.about)
-
-
-def test_folders_of_images_in_a_folder_are_classes(classes: Path) -> None:
-    found = zoo.embed(zoo.open(PACO), str(classes))
-    assert found.class_names == ("cat", "dog")
-    assert found.labels is not None and found.labels.tolist() == [0, 0, 0, 1, 1]
-    assert found.names[3] == "dog/0.png"
 
 
 @pytest.mark.parametrize("split", [None, "test", "train"])
@@ -205,22 +196,6 @@ def test_predicting_names_what_it_cannot_take(images: Any, expected: str) -> Non
         zoo.predict(PACO, images)
 
 
-def test_predicting_needs_a_classifier_and_a_count(photos: Path) -> None:
-    with pytest.raises(ZooError, match=r"moco_v2_ft_digits_lt50 has no centers: .*zoo finetune"):
-        zoo.predict(MOCO, photos)
-    with pytest.raises(ZooError, match="top: found 0, expected 1 or more"):
-        zoo.predict(PACO, photos, top=0)
-    with pytest.raises(ZooError, match="release: found a Linear, expected a name"):
-        zoo.predict(nn.Linear(2, 2), photos)  # type: ignore[arg-type]
-
-
-def test_what_a_probability_means_is_said_of_each_kind_of_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, expected in ((PACO, "without the class prior"), (CE, "with the training set's class prior")):
-        assert expected in prior_words(zoo.open(name))
-    monkeypatch.setattr(zoo.Release, "recipe", property(lambda _: {"converted": {}}))
-    assert "is not known" in prior_words(zoo.open(PACO))
-
-
 def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(each) for each in arguments])
 
@@ -254,12 +229,3 @@ def test_the_commands_write_and_print_the_same(
     monkeypatch.chdir(tmp_path)
     assert run("predict", PACO, formula.name, "--out", "f.csv").exit_code == 0
     assert {row[0] for row in csv.reader((tmp_path / "f.csv").open())} == {"file", f"'{formula.name}"}
-
-
-def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(progress, "PLAIN_INTERVAL", 0.0)
-    with progress.show_images("embedding", 6) as done:
-        done(4)
-    first, second = capsys.readouterr().err.splitlines()
-    assert first == "embedding: 6 images"
-    assert re.fullmatch(r"embedding: image 4/6  [\d,]+ images/s  0:00:0\d left", second)

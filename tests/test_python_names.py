@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import zoo
-from tests.programs.plain_sweep import draw_no_figure
 from zoo.errors import ZooError
 from zoo.experiments.records import find
 from zoo.hub import named, resolve
@@ -47,21 +46,6 @@ def test_a_release_of_the_hub_is_called_by_its_repository_and_commit_in_a_recipe
     shutil.copytree(paco.path, snapshot)
     assert resolve(zoo.open(snapshot)).spelling == f"hf-hub:me/paco@{commit}"
     assert named(zoo.open(snapshot)) == snapshot  # where it lies is all that loading needs
-
-
-def test_reports_and_tables_take_one_list_of_names_and_of_releases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("zoo.report.diagnose.draw", draw_no_figure)
-    for number, given in enumerate(([PACO, zoo.open(MOCO)], (PACO, MOCO))):
-        found = zoo.diagnose(given, out=tmp_path / str(number), sample=8)
-        assert [subject.name for subject in found.subjects] == [PACO, MOCO]
-
-
-def test_a_table_takes_one_list_of_names_and_of_releases() -> None:
-    names = [PACO, "cifar_resnet32.paco_cifar100_lt100"]
-    one, other = zoo.table(*names), zoo.table([zoo.open(names[0]), names[1]])
-    assert [run.name for run in one.records] == [run.name for run in other.records] == names
 
 
 @pytest.mark.parametrize(
@@ -99,14 +83,6 @@ def test_anything_else_is_refused_by_its_kind(use: Callable[[Any], Any], given: 
 def test_what_is_no_data_is_refused_by_its_kind(use: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ZooError, match=r'^image "image 0" cannot be read: found a int, expected a PIL image'):
         use(PACO, data=[1], out=tmp_path / "out")
-
-
-def test_lists_are_asked_for_by_a_text_and_recipes_by_a_name() -> None:
-    for listing in (zoo.list_models, zoo.list_recipes, zoo.list_sweeps):
-        with pytest.raises(ZooError, match="pattern: found a int, expected a text"):
-            listing(3)  # type: ignore[arg-type]
-    with pytest.raises(ZooError, match="recipe: found a Release, expected a name, a file or a Recipe"):
-        zoo.pretrain(zoo.open(PACO), out="out")  # type: ignore[arg-type]
 
 
 def test_dir_has_the_public_names_alone_and_a_star_leaves_the_builtins() -> None:

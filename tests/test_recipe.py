@@ -59,11 +59,9 @@ def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
     assert Recipe.from_yaml(without, "mine.yaml", ["training.epochs=90"]).training.epochs == 90
 
 
-MARGIN = "cifar_resnet20.margin_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
 START = "init={release: x, head: centers}"
-STOP = "training.early_stopping={validation_fraction: 0.2, metric: %s, every: 1, patience: 1}"
-LATE = "expected fewer than training.epochs (1); "
+STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 1}"
 
 
 @pytest.mark.parametrize(
@@ -72,35 +70,29 @@ LATE = "expected fewer than training.epochs (1); "
         (PACO, "objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),
         (PACO, "epochs=1", 'unknown key "epochs". Did you mean "training.epochs"?'),
         (PACO, "views.train.0.0.degres=1", 'key "views.train.0.0.degres". Did you mean "degrees"?'),
-        (MARGIN, "objective.margins=1", 'unknown key "objective.margins". Did you mean "margin"?'),
-        (MARGIN, "objective.margin=0", '"objective.margin": found 0 '),
         (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco' (str), expected one of"),
         (PACO, "objective={tau: 0.1}", 'missing key "objective.name"'),
-        (PACO, "optimizer.lr='0.1'", "\"optimizer.lr\": found '0.1' (str), expected a valid number"),
+        (PACO, "optimizer.lr='0.1'", "\"optimizer.lr\": found '0.1'"),
         (PACO, "objective.tau", "expected KEY.KEY=VALUE"),
-        (PACO, "views.train.7.0.size=3", "expected an index below 2"),
-        (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1 and has no keys'),
+        (PACO, "views.train.7.0.size=3", '"views.train.7"'),
+        (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1'),
         (PACO, "init.head=fresh", 'missing key "init.release"'),
         (PACO, f"name=cifar_resnet20.{'x' * 82}", '"name": found'),
-        (PACO, "backbone.arch=resnet18.a1_in1k", 'without the tag, "resnet18"; weights are named by'),
-        (PACO, "schedule.milestones=[20, 10]", "milestones: found [20, 10], expected each epoch"),
+        (PACO, "backbone.arch=resnet18.a1_in1k", '"backbone.arch": found'),
         # combinations
-        (PACO, "views.train=[[]]", "views.train: found 1, expected 2 view(s)"),
+        (PACO, "views.train=[[]]", "views.train: found 1, expected 2"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
-        (PACO, "objective.key_groups=17", "objective.key_groups: found 17, expected at most 16"),
-        (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10], expected some for"),
-        (PACO, "schedule={name: constant, warmup_prefix: true}", "schedule.warmup_prefix: found true"),
-        (PACO, START, 'init.head: found "centers", expected "fresh"'),
-        (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", 'found "uniform", expected null'),
-        (PICO, "data.partial_labels=null", "data.partial_labels: found null, expected candidate sets"),
-        (PICO, "training.sampling=class_balanced", 'training.sampling: found "class_balanced", exp'),
-        (PICO, STOP % "accuracy", "training.early_stopping: found"),
-        (MOCO, STOP % "accuracy", "training.early_stopping: found"),
-        (PACO, STOP % "loss", 'training.early_stopping.metric: found "loss"'),
-        (PACO, "training.knn_every=1", "training.knn_every: found 1, expected null"),
-        (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier", expected another protocol'),
-        (MOCO, "method=crt", 'method: found "crt", expected null with objective "moco"'),
-        (MOCO, "training.epochs=1", f"warmup_epochs: found 5, {LATE}objective.feature_transform"),
+        (PACO, "objective.key_groups=17", "objective.key_groups: found 17"),
+        (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10]"),
+        (PACO, START, 'init.head: found "centers"'),
+        (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", "data.partial_labels: found a section"),
+        (PICO, "data.partial_labels=null", "data.partial_labels: found null"),
+        (PICO, "training.sampling=class_balanced", 'training.sampling: found "class_balanced"'),
+        (PICO, STOP, "training.early_stopping: found"),
+        (MOCO, STOP, "training.early_stopping: found"),
+        (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier"'),
+        (MOCO, "method=crt", 'method: found "crt"'),
+        (MOCO, "training.epochs=1", "schedule.warmup_epochs: found 5"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected: str) -> None:
@@ -109,26 +101,11 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        (["training.precision=tf32", "training.device=cpu"], "training.precision"),
-        (["method=ldam_drw", "objective.mix={mixup: 0.2}"], "objective.mix"),
-        (["method=crt", "training.sampling=square_root"], "training.sampling"),
-        (["objective.loss={name: ldam}", "objective.head=cosine", START], "init.head"),
-    ],
-)
-def test_two_values_that_exclude_each_other_are_refused(changes: list[str], key: str) -> None:
-    with pytest.raises(RecipeError, match=f"{key}.*: found .*, expected"):
-        Recipe.load(CE, changes)
-
-
 def test_overrides_reach_into_lists_and_are_recorded() -> None:
     recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
     again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
     assert again.objective.feature_transform.positives.alpha == 2.0, "the rest is the defaults"
     assert (again.objective.tau, again.views.train[0][0].degrees, again.training.clip_grad) == (0.3, 5.0, 1.0)
-    assert recipe.sha256 != Recipe.load(PACO).sha256
 
 
 @pytest.mark.parametrize(
@@ -136,10 +113,7 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
     [
         (["objective.tau=0.2", "training.epochs=70", "training.seed=3"], "objective.tau, training.epochs"),
         ({"data.source": {"kind": "folder"}}, "data.source"),
-        (["views.train.0.0.degrees=1.0"], "views.train.0.0.degrees"),
         (["training.threads=1", "evaluation=[]", "name=cifar_resnet20.other"], None),
-        (["objective.tau=0.1"], None),  # its own value
-        (["objective.tau=0.2", "description=Mine."], "Mine."),
     ],
 )
 def test_a_description_ends_with_the_keys_that_change_what_is_learned(
@@ -147,20 +121,7 @@ def test_a_description_ends_with_the_keys_that_change_what_is_learned(
 ) -> None:
     own = Recipe.load(PACO).description
     expected = own if changed is None else f"{own} Changed: {changed}."
-    assert Recipe.load(PACO, overrides).description == ("Mine." if changed == "Mine." else expected)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "found"),
-    [
-        ("training.epochs=1", "found 'training.epochs=1', expected a list"),
-        ([("training.epochs", 1)], r"found \[\('training.epochs', 1\)\], expected a list"),
-        ({"training.epochs": {1}}, r'"training.epochs": found \{1\}, expected a plain value'),
-    ],
-)
-def test_other_overrides_are_refused_in_words_of_python(overrides: Any, found: str) -> None:
-    with pytest.raises(RecipeError, match=rf"^overrides: .*{found}"):
-        Recipe.load(CE, overrides)
+    assert Recipe.load(PACO, overrides).description == expected
 
 
 def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
@@ -172,41 +133,29 @@ def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r'Did you mean "cifar_resnet20\.paco_digits_lt50"'):
         Recipe.load("cifar_resnet20.paco_digit_lt50")
     file = tmp_path / "r.yaml"
-    for content, expected in (
-        (b"\xff\xfe\x00", "cannot be read"),
-        (b"- 1\n", "found a list, expected"),
-    ):
+    for content, expected in ((b"\xff\xfe\x00", "cannot be read"), (b"- 1\n", r"found \[1\] \(list\)")):
         file.write_bytes(content)
         with pytest.raises(RecipeError, match=expected):
             Recipe.load(file)
 
 
 def test_every_key_of_every_section_has_a_text() -> None:
-    def walk(key: keys.Key) -> list[keys.Key]:
-        return [key, *(each for inner in key.inside for each in walk(inner))]
-
-    known = {each.name: each for top in keys.find_keys() for each in walk(top)}
-    assert all(each.text for each in known.values())
+    sections = [name.name for name in keys.find_keys()]
+    known = {key.name: key for name in sections for key in keys.find_keys(name)}
+    assert all(key.text for key in known.values())
     for schema in OBJECTIVES.values():
         (word,) = get_args(schema.Config.model_fields["name"].annotation)
-        assert {f"objective.{word}.{field}" for field in schema.Config.model_fields} <= known.keys()
-    assert {f"evaluation.{word}.{k}" for word, each in PROTOCOLS.items() for k in each.model_fields} <= {
-        *known
-    }
-    kind = "number, minimum 0, maximum 1 or section"
-    assert known["objective.paco.momentum"][1:4] == ("objective.momentum", kind, "0.999")
-    assert known["evaluation.knn.k"].path == "evaluation.N.k"
-    kinds = {
-        "training.epochs": "integer, minimum 1",
-        "training.ema": "section or null",
-        "views.train": "list of list of section",
-        "schedule.name": "constant, cosine, multistep",
-    }
-    assert {name: known[name].kind for name in kinds} == kinds
-    assert keys.find_keys("ema") == keys.find_keys("training.ema") == [known["training.ema"]]
-    assert {"optimizer.lr", "method.lr"} <= {key.path for key in keys.find_keys("lr")}
-    temperatures = [key.path for key in keys.find_keys("tau")]
-    assert len({*temperatures}) == len(temperatures) and "objective.moco.tau" in temperatures
+        found = {key.name for key in keys.find_keys(f"objective.{word}")}
+        assert {f"objective.{word}.{field}" for field in schema.Config.model_fields} <= found
+    assert {f"evaluation.{word}" for word in PROTOCOLS} <= known.keys()
+    (epochs,) = keys.find_keys("training.epochs")
+    assert (epochs.kind, epochs.default) == ("int", None)
+    assert known["schedule.name"].kind == "constant, cosine, multistep"
+    assert [key.name for key in keys.find_keys("ema")] == [
+        f"training.ema{end}" for end in ("", ".decay", ".warmup")
+    ]
+    assert {"optimizer.lr", "method.crt.lr"} <= {key.name for key in keys.find_keys("lr")}
+    assert "objective.moco.tau" in {key.name for key in keys.find_keys("objective.tau")}
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
         keys.find_keys("moko")
 
@@ -236,7 +185,7 @@ def own_objective(**attributes: object) -> Any:
 
 
 def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None) -> None:
-    with pytest.raises(RecipeError, match=r'"objective.name": found .own. .*, expected one of .*classify'):
+    with pytest.raises(RecipeError, match=r'"objective.name": found .own. .*classify'):
         Recipe.load(SIMCLR, SAY_OWN)
     for _ in range(2):  # a notebook's cell runs again, with another class of the same name
         own = zoo.register_objective(own_objective())

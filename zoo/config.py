@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeGuard, TypeVar, get_args, get_origin
+from typing import Any, TypeGuard, TypeVar
 
 import pydantic
 import yaml
-from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from zoo.errors import RecipeError, ZooError, did_you_mean
 
@@ -26,6 +26,18 @@ class Config(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        fields, forbids = cls.model_fields, cls.model_config.get("extra") == "forbid"
+        for key in data if isinstance(data, Mapping) and forbids else ():
+            if key not in fields:
+                homes = [k for k in fields if key in getattr(fields[k].annotation, "model_fields", ())]
+                hint = f' Did you mean "{homes[0]}.{key}"?' if homes else did_you_mean(key, fields)
+                facts = {"key": str(key), "text": f"{hint} Valid keys: {', '.join(fields)}"}
+                raise PydanticCustomError("unknown_key", "unknown key", facts)
+        return data
 
 
 def named_by(tag: str) -> pydantic.BeforeValidator:
@@ -46,66 +58,31 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
     try:
         return schema.model_validate(data)
     except pydantic.ValidationError as error:
-        problems = [_explain(schema, item) for item in error.errors(include_url=False)]
-    raise error_type(f"{where}: " + "; ".join(dict.fromkeys(problems)))
+        problems = [_explain(data, item) for item in error.errors(include_url=False)]
+    raise error_type(f"{where}: " + "; ".join(problems))
 
 
-def _explain(schema: type[Config], item: Any) -> str:
-    kind, found, context = item["type"], item["input"], item.get("ctx", {})
-    keys, sections = _locate(schema, item["loc"])
-    expected = item["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
-    if kind.startswith("union_tag"):  # the fault is at the key that chooses the section
-        keys.append(context["discriminator"][1:-1])
-        found, expected = context.get("tag"), f"expected one of {context.get('expected_tags')}"
+def _explain(data: Any, item: Any) -> str:
+    """Return pydantic's text with the path as the user wrote it, what was found, and the nearest word."""
+    kind, facts, keys, node = item["type"], item.get("ctx", {}), list[str](), data
+    for part in item["loc"]:  # others are the words by which pydantic names the members of unions
+        if isinstance(node, list | tuple) or (isinstance(node, Mapping) and part in node):
+            keys.append(str(part))
+            node = node[part]
+    keys += [item["loc"][-1]] if kind == "missing" else []
+    keys += [facts[each].strip("'") for each in ("discriminator", "key") if each in facts]
     path = ".".join(keys)
-    if kind == "extra_forbidden":
-        fields = [field for section in sections for field in section.model_fields.items()]
-        inside = [f"{name}.{keys[-1]}" for name, field in fields if _has_section_with(keys[-1], field)]
-        hint = f' Did you mean "{".".join([*keys[:-1], inside[0]])}"?' if inside else ""
-        valid = [*dict(fields)]
-        return f'unknown key "{path}".{hint or did_you_mean(keys[-1], valid)} Valid keys: {", ".join(valid)}'
+    if kind == "unknown_key":
+        return f'unknown key "{path}".{facts["text"]}'
     if kind in ("missing", "union_tag_not_found"):
         return f'missing key "{path}"'
-    place = path if kind == "value_error" else f'"{path}"'
-    if kind != "value_error":
-        hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
-        expected = f"found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}".rstrip(".")
-    return f"{place}: {expected}" if path else expected
-
-
-def _locate(schema: type[Config], loc: tuple[int | str, ...]) -> tuple[list[str], list[type[Config]]]:
-    """Return an error's path as the user wrote it, and the sections that its last key may belong to.
-
-    In pydantic's path a union's member is named by the word that chose it, `(objective, paco, tau)`, or by a
-    tag in angle brackets; no user wrote these.
-    """
-    path, beside, sections = list[str](), [schema], [schema]
-    for part in map(str, loc):
-        chosen = [
-            section
-            for section in sections
-            if any(part in get_args(field.annotation) for field in section.model_fields.values())
-        ]
-        if len(sections) > 1 and chosen:  # first: an objective and one of its fields may have the same name
-            sections = chosen
-        elif not part.startswith("<"):
-            path.append(part)
-            if not part.isdigit():  # the sections of a list are already those of its members
-                beside, fields = sections, [each.model_fields.get(part) for each in sections]
-                sections = [member for field in fields if field for member in _members(field.annotation)]
-    return path, beside
-
-
-def _members(annotation: Any) -> list[type[Config]]:
-    """Return the sections in `A | list[B] | Annotated[C, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, Config):
-        return [annotation]
-    return [member for argument in get_args(annotation) for member in _members(argument)]
-
-
-def _has_section_with(key: str, field: FieldInfo) -> bool:
-    single = field.is_required() and get_origin(field.annotation) is not list
-    return single and any(key in section.model_fields for section in _members(field.annotation))
+    if kind == "value_error":
+        return f"{path}: ".removeprefix(": ") + str(item["msg"]).removeprefix("Value error, ")
+    found = facts.get("tag", item["input"])
+    expected = re.sub("^Input should be |^Input tag .* tags: ", "expected ", item["msg"])
+    hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
+    text = f'"{path}": found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}'
+    return text.rstrip(".").removeprefix('"": ')
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
@@ -134,15 +111,10 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten
 
 
 class _Loader(_Parser):  # type: ignore[misc]
-    """Reads numbers and booleans as YAML 1.2: `1e-4` is a number, `no` and `on` are words."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [word for word, count in counts.items() if count > 1]:
-            problem = f'duplicate key "{twice[0]}"'
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        if twice := [key for key, count in counts.items() if count > 1]:
+            raise yaml.MarkedYAMLError(problem=f'duplicate key "{twice[0]}"', problem_mark=node.start_mark)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -152,51 +124,35 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
-
-_NUMBER = r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"
-for _kind, _pattern, _first in (
-    ("null", r"^(?:~|null|)$", ["~", "n", ""]),
-    ("bool", r"^(?:true|false)$", ["t", "f"]),
-    ("int", r"^[-+]?[0-9]+$", [*"-+0123456789"]),
-    ("float", _NUMBER, [*"-+.0123456789"]),
-):
-    for _class in (_Loader, _Dumper):  # which so quotes words that the loader would take for numbers
-        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
+    def represent_list(self, data: Any) -> yaml.SequenceNode:
+        flat = not any(isinstance(value, list | dict) for value in data)
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flat)
 
 
-def _represent_list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.Node:
-    flat = not any(isinstance(value, list | dict) for value in values)
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=flat)
-
-
-_Dumper.add_representer(list, _represent_list)
+_Dumper.add_representer(list, _Dumper.represent_list)
+_FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-4 is a number, as in YAML 1.2
+for _class in (_Loader, _Dumper):  # which so quotes a word that looks like it
+    _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
 
 
 def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -> Any:
     """Read one YAML document of plain values.
 
     Raises:
-        ZooError: of `error_type`, for bad syntax (with line and column), duplicate keys, anchors, aliases and
-            tags, a text above 256 KiB or nested deeper than 32 levels.
+        ZooError: of `error_type`, for bad syntax, duplicate keys, anchors, more than 256 KiB or 32 levels.
     """
-    size, depth = len(text.encode("utf-8", "replace")), 0
-    if size > MAX_YAML_BYTES:
+    if (size := len(text.encode("utf-8", "replace"))) > MAX_YAML_BYTES:
         raise error_type(f"{where}: found {size:,} bytes, expected at most {MAX_YAML_BYTES:,}")
+    depth = 0
     try:
         for event in yaml.parse(text, Loader=_Parser):  # before anything is built of it
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            problem = f"nested deeper than {MAX_YAML_DEPTH} levels" if depth > MAX_YAML_DEPTH else None
-            if getattr(event, "anchor", None) or getattr(event, "tag", None):  # an alias has its anchor's
-                problem = "anchors, aliases and tags are not allowed"
-            if problem:
-                where_found: Any = event.start_mark  # of libyaml or of PyYAML
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=where_found)
+            if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # an alias has its anchor's
+                mark: Any = event.start_mark  # of libyaml or of PyYAML
+                raise yaml.MarkedYAMLError(problem="found an anchor, or too many levels", problem_mark=mark)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or (str(error).splitlines() or ["unreadable"])[0]
-        raise error_type(f"{where}: not valid YAML{at}: {problem}") from None
+        raise error_type(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:

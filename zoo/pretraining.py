@@ -21,9 +21,9 @@ from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS, is_file, write_text
 from zoo.launch import restarted
 from zoo.objectives import Objective
-from zoo.recipe import Recipe, templates
+from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
-from zoo.recipe.planning import plan_pretraining
+from zoo.recipe.planning import make, plan_pretraining
 from zoo.release import Release, provenance, write_release
 from zoo.release.format import holds_release
 from zoo.release.provenance import inherited_license
@@ -63,7 +63,7 @@ def pretrain(
 
     Args:
         recipe: a shipped recipe's name, a file, or a `Recipe`; None: one made for the images of `data`, see
-            `zoo.recipe.templates.pretraining`.
+            `zoo.recipe.planning.make`.
         out: the release folder to make, `runs/NAME` when None; the run's state is in its sub-folder `run`.
         data: the folder of the recipe's own data, where it needs one, or any other data, which take the place
             of the recipe's source, long tail and subset; see `zoo.data.any_data.Data`.
@@ -147,7 +147,7 @@ def plan_finetuning(
     if recipe is not None:
         return plan_pretraining(recipe, data=data, overrides=changes)
     config, root, _ = own_data(hub.open(init), data)
-    return templates.finetuning(init, config, root, changes), root
+    return make("finetuning", config, root, changes, init=init), root
 
 
 def finetune(
@@ -164,7 +164,7 @@ def finetune(
 
     `init` is a weights name, `org/repo[@rev]`, a folder, a `Release` or `timm:ARCH.TAG`; `head` is "fresh",
     "centers", or the recipe's own. The recipe is usually of the objective `classify`; None: one made by
-    `zoo.recipe.templates.finetuning`. `out` is by default `runs/NAME_finetuned`, NAME that of the recipe.
+    `zoo.recipe.planning.make`. `out` is by default `runs/NAME_finetuned`, NAME that of the recipe.
     """
     own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
     if recipe is None and data is None and not own:  # else hours on the release's own would be a surprise

@@ -102,7 +102,7 @@ def show(
                 catalog.recipe_path(name)  # its error names the nearest recipe
             raise
         for key in keys:
-            _print_key(key, deep=name != "keys")
+            _print_key(key)
 
 
 def _show_release(name: str, full: bool) -> None:
@@ -124,15 +124,12 @@ def _show_release(name: str, full: bool) -> None:
         print(in_columns(rows))
 
 
-def _print_key(key: Key, deep: bool = True) -> None:
-    """Print a key's meaning, type and default, and the keys inside; of several sections their names."""
+def _print_key(key: Key) -> None:
+    """Print what a recipe's key means, its type and default."""
     default = "" if key.default is None else f"; default {key.default}"
-    print(f"{key.path}: {key.kind}{default}" if key.kind else key.name)
-    deep = deep and all(each.kind for each in key.inside)
-    names = "" if deep else ", ".join(each.name.rpartition(".")[2] for each in key.inside)
-    print(textwrap.fill(f"{key.text} {names}", _WIDTH, initial_indent="    ", subsequent_indent="    "))
-    for each in key.inside if deep else ():
-        _print_key(each)
+    print(f"{key.name}: {key.kind}{default}" if key.kind else key.name)
+    text = " ".join(key.text.split())
+    print(textwrap.fill(text, _WIDTH, initial_indent="    ", subsequent_indent="    "))
 
 
 def print_release(release: Release, name: str | None = None) -> None:

@@ -30,6 +30,7 @@ def _odd(size: int) -> int:
 _Two = Field(min_length=2, max_length=2)
 PositiveRange = Annotated[list[Annotated[float, Field(gt=0)]], _Two, AfterValidator(_ordered)]
 Share = Annotated[float, Field(gt=0, le=1)]
+ShareRange = Annotated[list[Share], _Two, AfterValidator(_ordered)]
 
 
 class RandomResizedCrop(Config):
@@ -38,7 +39,7 @@ class RandomResizedCrop(Config):
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt
     """Pixels of a side of the result."""
-    scale: Annotated[list[Share], _Two, AfterValidator(_ordered)] = [0.2, 1.0]  # MoCo's; supervised: 0.08
+    scale: ShareRange = [0.2, 1.0]  # MoCo's; supervised: 0.08
     """Range of the crop's area, as a share of the image's."""
     ratio: PositiveRange = [3 / 4, 4 / 3]
     """Range of width over height."""

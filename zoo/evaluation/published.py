@@ -75,7 +75,8 @@ def train_classifier(
         objective = Classify(recipe.objective, encoder, info)  # type: ignore[arg-type]
     # the number of decoding processes decides no result
     same = recipe.model_copy(update={"views": recipe.views.model_copy(update={"workers": 0})})
-    folder = run.folder if run.exact else run.folder / f"{protocol.protocol}-{same.sha256[:12]}"
+    digest = hashlib.sha256(same.to_yaml().encode()).hexdigest()[:12]
+    folder = run.folder if run.exact else run.folder / f"{protocol.protocol}-{digest}"
     trained = train(objective, train_set, recipe, RunFolder(folder), resume=run.resume).objective
     assert isinstance(trained, Classify)
     features = data.test

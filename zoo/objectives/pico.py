@@ -49,7 +49,7 @@ class PiCO(WithKeyEncoder):
 
     def __init__(self, config: PiCOConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        assert info.candidates is not None  # `zoo.recipe.fits` asks for data.partial_labels
+        assert info.candidates is not None  # the recipe asks for data.partial_labels
         self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
         candidates = info.candidates.float()
         self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from zoo.config import leaves, load_yaml
+from zoo.config import load_yaml
 from zoo.errors import RecipeError
 
 _TRAINING = (
@@ -19,9 +19,9 @@ COMPUTATION = frozenset(
     ("description", "evaluation", "views.workers", "views.cache", *(f"training.{key}" for key in _TRAINING))
 )
 """Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
-
 _NOT_LEARNED = tuple(f"{key}." for key in (*COMPUTATION, "name", "training.seed", "data.source.download"))
 
+ValueT = TypeVar("ValueT")
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
 
@@ -30,13 +30,11 @@ def as_overrides(overrides: Overrides) -> list[str]:
     """Return the changes as `a.b=c` texts.
 
     Raises:
-        RecipeError: for what is neither, or a value that no recipe can have.
+        RecipeError: for a value that no recipe can have.
     """
     if isinstance(overrides, Mapping):
         return [override_of(key, value) for key, value in overrides.items()]
-    if not (isinstance(overrides, list | tuple) and all(isinstance(each, str) for each in overrides)):
-        raise RecipeError(f'overrides: found {overrides!r}, expected a list of "KEY=VALUE", or a mapping')
-    return [*overrides]
+    return [str(each) for each in overrides]
 
 
 def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
@@ -45,20 +43,18 @@ def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
     Raises:
         RecipeError: beginning with `where`, for a value that no recipe can have.
     """
-
-    def plain(other: Any) -> Any:
-        return other.item() if hasattr(other, "item") else os.fspath(other)
-
     try:
-        return f"{key}={json.dumps(value, allow_nan=False, ensure_ascii=False, default=plain)}"
-    except (TypeError, ValueError):
+        plain = json.dumps(value, default=lambda x: x.item() if hasattr(x, "item") else os.fspath(x))
+    except TypeError:
         raise RecipeError(f'{where}"{key}": found {value!r}, expected a plain value as in a recipe') from None
+    return f"{key}={plain}"
 
 
-def value_of(overrides: Iterable[str], key: str) -> Any:
-    """Return the value that the last override of this very key sets; None where none does."""
+def value_of(overrides: Iterable[str], key: str, otherwise: ValueT) -> ValueT:
+    """Return the value that the last override of this key sets; `otherwise` for none, 0 or another type."""
     found = [text for path, _, text in (each.partition("=") for each in overrides) if path.strip() == key]
-    return load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
+    value = load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
+    return value if value and type(value) is type(otherwise) else otherwise
 
 
 def apply(data: dict[str, Any], override: str, where: str) -> None:
@@ -74,12 +70,10 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
     value = load_yaml(text, f'--set "{override}"')
     node: Any = data
     for depth, key in enumerate(keys):
-        at = ".".join(keys[:depth])
-        if isinstance(node, list) and not (key.isdigit() and int(key) < len(node)):
-            raise RecipeError(f'{where}: --set "{at}.{key}": expected an index below {len(node)}')
-        if not isinstance(node, dict | list):
-            raise RecipeError(f'{where}: --set "{at}.{key}": "{at}" is {node!r} and has no keys')
-        slot: Any = int(key) if isinstance(node, list) else key
+        slot: Any = int(key) if isinstance(node, list) and key.isdigit() else key
+        if not (isinstance(node, dict) or (isinstance(node, list) and slot in range(len(node)))):
+            at = ".".join(keys[:depth])
+            raise RecipeError(f'{where}: --set "{at}.{key}": "{at}" is {node!r} and has no such key')
         if depth == len(keys) - 1:
             node[slot] = value
         elif isinstance(node, dict) and node.get(slot) is None:
@@ -87,14 +81,7 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
         node = node[slot]
 
 
-def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Iterable[str]) -> list[str]:
-    """Return the keys of overrides that change what is learned, of the plain recipes before and after."""
-    earlier, later = dict(leaves(before)), dict(leaves(now))
-    differing = [f"{key}." for key in {**earlier, **later} if earlier.get(key) != later.get(key)]
-    given = [f"{key}." for key in dict.fromkeys(each.partition("=")[0].strip() for each in overrides)]
-    return [
-        key[:-1]
-        for key in given
-        if not key.startswith(_NOT_LEARNED)
-        and any(each.startswith(key) or key.startswith(each) for each in differing)
-    ]
+def keys_learned(overrides: Iterable[str]) -> list[str]:
+    """Return the keys of overrides that may change what is learned."""
+    keys = dict.fromkeys(each.partition("=")[0].strip() for each in overrides)
+    return [key for key in keys if not f"{key}.".startswith(_NOT_LEARNED)]

@@ -1,19 +1,34 @@
-"""A training's recipe with every value, made or given, and the place of its images."""
+"""A training's recipe and the place of its images; for images of one's own, of the templates in `made`."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import torch
+from timm.data import resolve_data_config
+
+from zoo import backbones, hub
+from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import Data, as_data, resolve
+from zoo.data.config import Digits, Holdout, Memory, TorchvisionSource, data_words
 from zoo.data.dataset import Root
-from zoo.data.sources import as_archive
+from zoo.data.sources import data_name
 from zoo.errors import DataError, RecipeError
-from zoo.recipe import templates
-from zoo.recipe.overrides import Overrides, as_overrides, override_of, value_of
+from zoo.modules import has_batchnorm
+from zoo.recipe.overrides import Overrides, as_overrides, keys_learned, override_of, value_of
 from zoo.recipe.recipe import Recipe
-from zoo.release.schema import MAX_NAME
+from zoo.release import Release
+
+Start = str | Path | Release | None
+SMALL = 64  # pixels a side, up to which images are kept at the input's size and augmented on the device
+_LEARNED = tuple(f"objective.{key}" for key in ("name", "loss", "distill", "feature_transform"))
+_NAMED = ("data.", "method", *_LEARNED)  # beginnings of the keys that the name of a recipe tells
 
 
 def plan_pretraining(
@@ -21,7 +36,7 @@ def plan_pretraining(
     *,
     data: Data = None,
     overrides: Overrides = (),
-    init: templates.Start = None,
+    init: Start = None,
     arch: str | None = None,
     objective: str | None = None,
 ) -> tuple[Recipe, Root]:
@@ -30,39 +45,127 @@ def plan_pretraining(
     Raises:
         ZooError: for a recipe, start or data that are missing, cannot be found or do not fit.
     """
-    overrides = as_overrides(overrides)
+    changes = as_overrides(overrides)
     if recipe is None:
         if data is None:
             raise DataError("pretrain: found no recipe and no data, expected one of them, e.g. --data DIR")
         config, root, _ = as_data(data)
-        made = templates.pretraining(config, root, overrides, init=init, arch=arch, objective=objective)
-        return made, root
-    for key, value in {"init": init, "arch": arch, "objective": objective}.items():
-        if value is not None:
-            raise RecipeError(
-                f'{key}: found "{value}" beside a recipe, expected --set, e.g. init.release=NAME'
-            )
-    made = Recipe.load(recipe, overrides)
+        return make(objective or "moco", config, root, changes, init=init, arch=arch), root
+    if (init, arch, objective) != (None, None, None):
+        raise RecipeError("init, arch, objective: found beside a recipe, expected --set init.release=NAME")
+    made = Recipe.load(recipe, changes)
     given = resolve(data, made.data)
     if not given.is_own:
-        plain = given.config.model_dump(mode="json")
-        keys = ("source", "holdout", "long_tail", "subset")
-        overrides = [*(override_of(f"data.{key}", plain.get(key)) for key in keys), *overrides]
-        made = Recipe.load(recipe, overrides)
-    if overrides and value_of(overrides, "name") is None:
-        with suppress(RecipeError):  # complete only with its overrides: there is nothing to compare with
-            if _named_parts(Recipe.load(recipe)) != _named_parts(made):
-                end = "_changed" if "." in made.name else ".changed"
-                name = made.name.removesuffix(end)[: MAX_NAME - len(end)] + end
-                made = made.model_copy(update={"name": name})
+        own, other = (each.model_dump(mode="json") for each in (made.data, given.config))
+        keys = [key for key in ("source", "holdout", "long_tail", "subset") if own.get(key) != other.get(key)]
+        changes = [*(override_of(f"data.{key}", other.get(key)) for key in keys), *changes]
+        made = Recipe.load(recipe, changes)
+    named = [key for key in keys_learned(changes) if key.startswith(_NAMED) or key == "objective"]
+    if not value_of(changes, "name", "") and any(not key.startswith("data.source.") for key in named):
+        end = "_changed" if "." in made.name else ".changed"
+        made = made.model_copy(update={"name": made.name.removesuffix(end) + end})
     return made, given.root
 
 
-def _named_parts(recipe: Recipe) -> list[Any]:
-    """Return what the name of a recipe tells: data, though not where they are, objective and method."""
-    data, source, objective = recipe.data, as_archive(recipe.data.source), recipe.objective
-    place = [getattr(source, key, None) for key in ("kind", "repo", "config", "label", "name")]
-    loss, method = getattr(objective, "loss", None), recipe.method and recipe.method.name
-    transformed = getattr(objective, "feature_transform", None) is not None
-    learned = [objective.name, getattr(loss, "name", loss), getattr(objective, "distill", None), transformed]
-    return [*place, data.long_tail, data.subset, data.partial_labels, *learned, method]
+def make(
+    kind: str,
+    config: DataConfig,
+    root: Root,
+    overrides: Sequence[str],
+    *,
+    init: Start = None,
+    arch: str | None = None,
+) -> Recipe:
+    """Return a recipe for images: `finetuning` of a release, or pretraining by `moco` (v2) or `simclr`.
+
+    It starts from a release, `init`, or an architecture with new weights, `arch`; no override replaces it.
+    The rest follows the numbers of epochs, of images in a batch and of pixels that overrides ask for.
+
+    Raises:
+        ZooError: for a start, architecture, objective or data that are missing, unknown or do not fit.
+    """
+    if (init is None) == (arch is None):
+        raise RecipeError(f"found no recipe, init {init} and arch {arch}, expected one of the three")
+    file, tunes = Path(__file__).parent / "made" / f"{kind}.yaml", kind == "finetuning"
+    if not file.is_file():
+        raise RecipeError(f'objective: found "{kind}", expected moco or simclr without a recipe')
+    train_set = open_dataset(config, "train", root, unlabelled=not tunes)
+    classes = train_set.num_classes > 1 and bool((train_set.class_counts > 1).any())
+    if not (tunes or classes) and config.holdout is not None:  # nothing could be measured by it
+        config = config.model_copy(update={"holdout": Holdout(fraction=0)})
+        train_set = open_dataset(config, "train", root, unlabelled=True)
+    protocols = list[str]()
+    with suppress(DataError):  # without test images nothing is measured
+        if classes and not bool((train_set.labels < 0).any()):
+            open_dataset(config, "test", root)
+            protocols = ["linear", "knn"]
+    images, start = len(train_set), _of_start(overrides, init, arch)
+    # fine-tuning takes 600 steps of 64 images, but 5 to 50 epochs
+    epochs = min(max(-(-600 * 64 // images), 5), 50) if tunes else epochs_for(images)
+    epochs = value_of(overrides, "training.epochs", epochs)
+    batch = value_of(overrides, "training.batch_size", min(64, images) if tunes else batch_for(images))
+    rate = (0.3 if start["sgd"] else 5e-4) * (0.1 if init is not None else 1.0) * batch / 256
+    small, decoded = start["size"] <= SMALL, isinstance(config.source, Digits | TorchvisionSource | Memory)
+    plain = config.model_dump(mode="json")
+    words = data_words({**plain, "name": data_name(config.source, root)})
+    values = {
+        "words": words,
+        "tag": re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_")[:48] or "data",
+        "data": plain | start["pixels"] | {"partial_labels": None},
+        "images": images,
+        "classes": classes,
+        "small": small,
+        "workers": 0 if decoded and small else 4,  # the same on every machine
+        "mirrored": not isinstance(config.source, Digits),  # a mirrored digit is none
+        "blur": float(f"{2.0 * start['size'] / 224:.3g}"),  # 2 of 224 pixels
+        "epochs": epochs,
+        "warmup": min(10, epochs // 10),
+        "batch": batch,
+        "lr": float(f"{rate:.4g}"),
+        "queue": max(batch, min(65_536, images // 4) // batch * batch),
+        "key_groups": max(2, batch // 32) if batch >= 4 else 1,
+        "protocols": protocols,
+    }
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, finalize=json.dumps)
+    text = environment.from_string(file.read_text("utf-8")).render(start | values)
+    changes = [each for each in overrides if each.partition("=")[0].strip() != "init.release"]
+    return Recipe.from_yaml(text, f"{start['arch']}, {kind}", changes)
+
+
+def epochs_for(images: int) -> int:
+    """Return the epochs of a pretraining: 200, for more than 50,000 images fewer, but at least 50."""
+    return max(50, min(200, 10_000_000 // images))
+
+
+def batch_for(images: int) -> int:
+    """Return the batch of a pretraining: 256, or a power of two from 32 on that leaves 16 steps an epoch."""
+    return min(256, images, max(32, 1 << max(0, (images // 16).bit_length() - 1)))
+
+
+def _of_start(overrides: Sequence[str], init: Start, arch: str | None) -> dict[str, Any]:
+    """Return what follows from the start and the size of its input alone."""
+    known: dict[str, Any] = {"architecture": arch, "model_args": value_of(overrides, "backbone.args", {})}
+    if init is not None:
+        known = dict(hub.open(init).config)
+    args = dict(known["model_args"])
+    with torch.device("meta"):
+        model = backbones.create(known["architecture"], **args)
+    cfg = resolve_data_config({}, pretrained_cfg=known.get("pretrained_cfg", model.pretrained_cfg))
+    size = value_of(overrides, "views.eval.size", cfg["input_size"][-1])
+    if size != cfg["input_size"][-1] and backbones.size_built_for(model) not in (None, size):
+        args["img_size"] = size
+    # a pooling by attention stands behind convolutions
+    names = {type(module).__name__.lower() for module in model.modules()}
+    attends = any("attention" in name and "pool" not in name for name in names)
+    return {
+        "arch": known["architecture"],
+        "args": args,
+        "init": None if init is None else {"release": hub.resolve(init).spelling},
+        "start": "from random weights" if init is None else f"started from {hub.open(init).name}",
+        "size": size,
+        "pixels": {"mean": cfg["mean"], "std": cfg["std"]},
+        "crop_pct": cfg["crop_pct"],
+        "interpolation": cfg["interpolation"],
+        "sgd": has_batchnorm(model) and not attends,
+        "layered": hasattr(model, "group_matcher"),
+    }

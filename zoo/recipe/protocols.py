@@ -1,118 +1,88 @@
-"""The recipe's key `evaluation`: what is measured, with all settings that decide the figure.
-
-`linear`, `knn`, `few_shot`, `retrieval` and `classifier` read features that are computed once.
-`linear_full` and `semi_supervised` train on augmented images, for figures that are compared with papers.
-"""
+"""The recipe's key `evaluation`: what is measured, with all settings that decide the figure."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from zoo.config import Config, named_by
+from zoo.data import ops
 from zoo.data.config import Seed as DataSeed
-from zoo.data.ops import HorizontalFlip, Interpolation, Op, PositiveRange, Probability, RandomResizedCrop
-from zoo.recipe.sections import (
-    Milestones,
-    Momentum,
-    Natural,
-    NonNegative,
-    Positive,
-    PositiveInt,
-    Precision,
-    Share,
-)
+from zoo.recipe import sections as s
 
-Grid = Annotated[list[Positive], Field(min_length=1)]
-Half = Annotated[float, Field(gt=0, le=0.5)]
-Depths = Annotated[list[PositiveInt], Field(min_length=1)]
+Depths = Annotated[list[s.PositiveInt], Field(min_length=1)]
 
 
 class Trained(Config):
     """How `linear_full` and `semi_supervised` train: views as in MoCo's `main_lincls.py`, SGD, precision."""
 
-    scale: PositiveRange = Field([0.08, 1.0], description="Area of the crop as a share of the image's.")
-    ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
-    interpolation: Interpolation = Field("bilinear", description="Of the crop's resizing.")
-    flip: Probability = Field(0.5, description="Probability of mirroring left to right.")
-    backend: Literal["auto", "tensor", "stream", "torchvision"] = Field(
-        "auto", description="`views.backend`."
-    )
-    batch_size: PositiveInt = Field(256, description="Images of one update.")
-    momentum: Momentum = Field(0.9, description="Of SGD; of `semi_supervised` Nesterov's.")
-    weight_decay: NonNegative = Field(0.0, description="L2 of SGD, on weights and biases.")
-    precision: Precision = Field("fp32", description="See `training.precision`.")
+    scale: ops.ShareRange = Field([0.08, 1.0], description="Area of the crop as a share of the image's.")
+    ratio: ops.PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
+    interpolation: ops.Interpolation = Field("bilinear", description="Of the crop's resizing.")
+    flip: ops.Probability = Field(0.5, description="Probability of mirroring left to right.")
+    backend: Literal["auto", "tensor", "stream", "torchvision"] = "auto"
+    """See `views.backend`."""
+    batch_size: s.PositiveInt = Field(256, description="Images of one update.")
+    momentum: s.Momentum = Field(0.9, description="Of SGD; of `semi_supervised` Nesterov's.")
+    weight_decay: s.NonNegative = Field(0.0, description="L2 of SGD, on weights and biases.")
+    precision: s.Precision = Field("fp32", description="See `training.precision`.")
     channels_last: bool = Field(False, description="See `training.channels_last`.")
 
-    @model_validator(mode="after")
-    def _within_image(self) -> Trained:
-        if self.scale[1] > 1:
-            raise ValueError(f"scale: found {self.scale}, expected shares of the image's area, at most 1")
-        return self
-
-    def view(self, size: int) -> list[Op]:
+    def view(self, size: int) -> list[ops.Op]:
         """Return the operations of a view of `size` pixels."""
         crop = {"size": size, "scale": self.scale, "ratio": self.ratio, "interpolation": self.interpolation}
-        return [RandomResizedCrop.model_validate(crop), HorizontalFlip(p=self.flip)]
+        return [ops.RandomResizedCrop.model_validate(crop), ops.HorizontalFlip(p=self.flip)]
 
 
 class LinearProtocol(Config):
     """Linear probe on cached features; cross-validation over the training set chooses its L2 strength."""
 
     protocol: Literal["linear"]
-    l2_grid: Grid = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Of mean cross-entropy + l2 / 2 |W|^2.")
-    validation_fraction: Half = Field(
-        0.2, description="Held out of each class at a time: 0.2 are five folds."
-    )
+    l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Of l2 / 2 |W|^2.")
+    validation_fraction: s.Fraction = Field(0.2, description="Of each class held out at a time: five folds.")
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
     """Whether images or classes count alike in the cross-entropy of held-out images, which chooses."""
     balanced: bool = Field(False, description="Weight classes inversely to their counts.")
     solver: Literal["lbfgs"] = Field("lbfgs", description="Full-batch L-BFGS, in float64; there is no other.")
-    seed: Natural = Field(0, description="Of the folds.")
+    seed: s.Natural = Field(0, description="Of the folds.")
     augmentation: None = Field(None, description="Features are of the evaluation view alone.")
 
 
 class LinearFullProtocol(Trained):
     """The published linear evaluation: a linear layer on the frozen encoder, trained on augmented images.
 
-    Defaults are MoCo's for ResNet-50 on ImageNet (arXiv 1911.05722, section 4.1; their main_lincls.py). The
-    encoder, BatchNorm included, is in evaluation mode; the last epoch counts.
+    Defaults are MoCo's for ResNet-50 on ImageNet (arXiv 1911.05722, section 4.1; their main_lincls.py).
+    BatchNorm is in evaluation mode; the last epoch counts.
     """
 
     protocol: Literal["linear_full"]
-    epochs: PositiveInt = Field(100, description="Passes over the training images.")
-    lr: NonNegative = Field(30.0, description="Used as given: never scaled by the batch size.")
-    milestones: Milestones = Field([60, 80], description="Epochs after which the rate falls by `decay_rate`.")
-    decay_rate: NonNegative = Field(0.1, description="Factor of the rate at each of `milestones`.")
-    init_std: NonNegative = Field(0.01, description="Standard deviation of the layer's initial weights.")
-    seed: Natural = Field(0, description="Of initial weights, order and augmentation.")
-
-    @model_validator(mode="after")
-    def _milestones_reached(self) -> LinearFullProtocol:
-        if late := [m for m in self.milestones if m >= self.epochs]:
-            raise ValueError(f"milestones: {late} never reached in epochs ({self.epochs})")
-        return self
+    epochs: s.PositiveInt = Field(100, description="Passes over the training images.")
+    lr: s.NonNegative = Field(30.0, description="Used as given: never scaled by the batch size.")
+    milestones: s.Milestones = Field([60, 80], description="Epochs after which the rate falls.")
+    decay_rate: s.NonNegative = Field(0.1, description="Factor of the rate at each of `milestones`.")
+    init_std: s.NonNegative = Field(0.01, description="Standard deviation of the layer's initial weights.")
+    seed: s.Natural = Field(0, description="Of initial weights, order and augmentation.")
 
 
 class KNNProtocol(Config):
     """Weighted nearest neighbours by cosine similarity, votes exp(s / tau)."""
 
     protocol: Literal["knn"]
-    k: PositiveInt = Field(20, description="Neighbours that vote.")
-    tau: Positive = Field(0.07, description="Temperature of the votes.")
+    k: s.PositiveInt = Field(20, description="Neighbours that vote.")
+    tau: s.Positive = Field(0.07, description="Temperature of the votes.")
 
 
 class FewShotProtocol(Config):
     """A classifier on the features of `shots` training images of each class, drawn anew `draws` times."""
 
     protocol: Literal["few_shot"]
-    shots: PositiveInt = Field(5, description="Images of each class.")
+    shots: s.PositiveInt = Field(5, description="Images of each class.")
     draws: Annotated[int, Field(ge=2)] = Field(5, description="Two are the fewest that have an interval.")
     classifier: Literal["linear", "mean"] = "linear"
     """Logistic regression, or the nearest class mean of unit features (SimpleShot, arXiv 1911.04623)."""
-    l2: Positive = Field(0.01, description="Penalty of `linear` on standardised features.")
-    seed: Natural = Field(0, description="Of the draws.")
+    l2: s.Positive = Field(0.01, description="Penalty of `linear` on standardised features.")
+    seed: s.Natural = Field(0, description="Of the draws.")
 
 
 class SemiSupervisedProtocol(Trained):
@@ -123,28 +93,19 @@ class SemiSupervisedProtocol(Trained):
     """
 
     protocol: Literal["semi_supervised"]
-    fraction: Share = Field(0.1, description="Of the training images of each class, at least one.")
+    fraction: s.Share = Field(0.1, description="Of the training images of each class, at least one.")
     freeze_encoder: bool = Field(False, description="Train the layer on the encoder alone.")
-    epochs: PositiveInt = Field(30, description="Where it is not given, 60 for fractions up to 0.01.")
-    lr: NonNegative = Field(0.05, description="Used as given: never scaled by the batch size.")
-    init_std: NonNegative = Field(0.0, description="Standard deviation of the layer's initial weights.")
+    epochs: s.PositiveInt = Field(30, description="The authors have 60 for a fraction of 0.01.")
+    lr: s.NonNegative = Field(0.05, description="Used as given: never scaled by the batch size.")
+    init_std: s.NonNegative = Field(0.0, description="Standard deviation of the layer's initial weights.")
     seed: DataSeed = Field(0, description="Of labels, initial weights, order and augmentation.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _epochs(cls, data: Any) -> Any:
-        fraction = data.get("fraction") if isinstance(data, dict) else None
-        few = isinstance(fraction, int | float) and fraction <= 0.01
-        return {"epochs": 60, **data} if few else data
 
 
 class RetrievalProtocol(Config):
     """Test images look for images of their class, by cosine similarity; exact, independent of data order."""
 
     protocol: Literal["retrieval"]
-    k: Depths = Field(
-        [1, 2, 4, 8], description="Recall@k: queries with one of their class among the nearest k."
-    )
+    k: Depths = Field([1, 2, 4, 8], description="Recall@k: one of the class is among the nearest k.")
     gallery: Literal["test", "train"] = Field("test", description="Where they look; as in metric learning.")
 
 
@@ -152,7 +113,7 @@ class ClassifierProtocol(Config):
     """The classifier made of the learned centers, as it stands or with the training set's prior taken off."""
 
     protocol: Literal["classifier"]
-    tau: Positive | None = Field(None, description="Factor of the log prior (2007.07314, equation 9).")
+    tau: s.Positive | None = Field(None, description="Factor of the log prior (2007.07314, equation 9).")
 
 
 _OnFeatures = LinearProtocol | KNNProtocol | FewShotProtocol | RetrievalProtocol | ClassifierProtocol

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -15,24 +15,11 @@ from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, plain_kind
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
-from zoo.objectives import OBJECTIVES, ObjectiveConfig, look_up
+from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
 from zoo.recipe import sections
-from zoo.recipe.fits import problems
-from zoo.recipe.methods import Method
-from zoo.recipe.overrides import Overrides, apply, as_overrides, changed_keys, value_of
+from zoo.recipe.overrides import Overrides, apply, as_overrides, keys_learned
 from zoo.recipe.protocols import Protocol
 from zoo.release.schema import MAX_NAME
-
-
-def _sections() -> Any:
-    """Return the sections of all objectives that are registered."""
-    return Union[tuple(objective.Config for objective in OBJECTIVES.values())]  # noqa: UP007
-
-
-if TYPE_CHECKING:
-    ObjectiveSection = ObjectiveConfig
-else:
-    ObjectiveSection = Annotated[_sections(), Field(discriminator="name"), named_by("name")]
 
 
 class Recipe(Config):
@@ -47,19 +34,19 @@ class Recipe(Config):
     """Start from a release, or from timm's own weights; null: from random weights."""
     data: DataConfig
     views: ViewsConfig
-    objective: ObjectiveSection
+    objective: Annotated[ObjectiveConfig, named_by("name")]
     """What is learned, and its hyper-parameters."""
     optimizer: sections.OptimizerSection
     schedule: sections.ScheduleSection
     training: sections.TrainingSection
-    method: Method | None = None
+    method: sections.Method | None = None
     """For `classify`, a way to learn from a long tail; decides `objective.loss` and `training.sampling`."""
     evaluation: list[Protocol]
     """What is measured after training, on the balanced test split."""
 
     @model_validator(mode="after")
     def _fits(self) -> Recipe:
-        if found := problems(self):
+        if found := [*_misfits(self)]:
             raise ValueError("; ".join(found))
         return self
 
@@ -71,29 +58,21 @@ class Recipe(Config):
     def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
         """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
-        Where they change what is learned, the description ends with their keys.
+        The description ends with the keys of those that may change what is learned.
 
         Raises:
             RecipeError: naming `where` and the key's path.
         """
-        data = load_yaml(text, where)
-        if not isinstance(data, dict):
-            raise RecipeError(f"{where}: found {plain_kind(data)}, expected a mapping of recipe sections")
-        if "converted" in data:
-            raise RecipeError(f"{where}: found the record of a conversion, which cannot be trained")
-        if not (overrides := as_overrides(overrides)):
+        data, changes = load_yaml(text, where), as_overrides(overrides)
+        if not changes:
             return parse(cls, data, where)
         with suppress(RecipeError):  # it may be complete only with its overrides
             data = parse(cls, data, where).model_dump(mode="json")
-        before = copy.deepcopy(data)
-        for override in overrides:
-            apply(data, override, where)
+        for change in changes:
+            apply(data, change, where)
         recipe = parse(cls, data, where)
-        changed = changed_keys(before, recipe.model_dump(mode="json"), overrides)
-        if not changed or value_of(overrides, "description") is not None:
-            return recipe
-        words = f"{recipe.description} Changed: {', '.join(changed)}."
-        return recipe.model_copy(update={"description": words})
+        changed = f" Changed: {', '.join(keys)}." if (keys := keys_learned(changes)) else ""
+        return recipe.model_copy(update={"description": recipe.description + changed})
 
     @classmethod
     def load(cls, recipe: Recipe | str | Path, overrides: Overrides = ()) -> Recipe:
@@ -110,17 +89,63 @@ class Recipe(Config):
         return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
 
     @classmethod
+    def know_objectives(cls) -> None:
+        """Let the section `objective` be that of any objective that is registered by now."""
+        known: Any = reduce(or_, (each.Config for each in OBJECTIVES.values()))
+        field = cls.model_fields["objective"]
+        if field.annotation != known:
+            field.annotation, field.discriminator = known, "name"
+            cls.model_rebuild(force=True)
+
+    @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """Validate plain values with the objectives that are registered by now."""
         section = obj.get("objective") if isinstance(obj, Mapping) else None
         look_up(section.get("name") if isinstance(section, Mapping) else section)
-        field, known = cls.model_fields["objective"], _sections()
-        if field.annotation != known:
-            field.annotation = known
-            cls.model_rebuild(force=True)
+        cls.know_objectives()
         return super().model_validate(obj, **options)
 
-    @property
-    def sha256(self) -> str:
-        """Hash of the complete recipe."""
-        return hashlib.sha256(self.to_yaml().encode()).hexdigest()
+
+Recipe.know_objectives()
+
+
+def _misfits(recipe: Recipe) -> Iterator[str]:
+    """Yield values that cannot work together, as `key: found, expected`; no data is read for it."""
+    learned, training, schedule = recipe.objective, recipe.training, recipe.schedule
+    kind, name, arch = OBJECTIVES[learned.name], f'objective "{learned.name}"', recipe.backbone.arch
+    candidates, classless = kind.from_candidates, kind.centers is Objective.centers
+    head, sampling, epochs = getattr(learned, "head", ""), training.sampling, training.epochs
+    if recipe.name.partition(".")[0] != arch:
+        yield f'name: found "{recipe.name}", expected "{arch}.TAG"'
+    if (views := len(recipe.views.train)) != kind.num_views:
+        yield f"views.train: found {views}, expected {kind.num_views} view(s) for {name}"
+    if (partial := recipe.data.partial_labels is not None) != candidates:
+        found, expected = ("a section", "null") if partial else ("null", "candidate sets")
+        yield f"data.partial_labels: found {found}, expected {expected} for {name}"
+    if candidates and sampling != "instance":
+        yield f'training.sampling: found "{sampling}", expected "instance" for {name}'
+    if training.early_stopping and (candidates or classless):
+        yield f"training.early_stopping: found a section, expected null for {name}"
+    if recipe.init and recipe.init.head == "centers" and (kind is not Classify or head == "cosine"):
+        yield f'init.head: found "centers", expected "fresh" for {name} with head "{head}"'
+    if (groups := getattr(learned, "key_groups", 1)) > max(1, training.batch_size // 2):
+        yield f"objective.key_groups: found {groups}, expected at least two keys of a batch in each"
+    if (schedule.name == "multistep") != bool(schedule.milestones):
+        yield f'schedule.milestones: found {schedule.milestones}, expected some for "multistep" alone'
+    own = getattr(learned, "loss", ""), head, sampling
+    if recipe.method and own != ("cross_entropy", "linear", "instance"):
+        expected = 'null, or "classify" with cross_entropy, a linear head and training.sampling "instance"'
+        yield f'method: found "{recipe.method.name}", expected {expected}'
+    transform = getattr(learned, "feature_transform", None)
+    starts = {
+        "schedule.warmup_epochs": schedule.warmup_epochs,
+        "schedule.milestones": max(schedule.milestones, default=0),
+        "objective.feature_transform.start_epoch": getattr(transform, "start_epoch", 0),
+        "objective.prototype_start": getattr(learned, "prototype_start", 0),
+    }
+    for key, epoch in starts.items():
+        if epoch >= epochs:
+            yield f"{key}: found {epoch}, expected fewer than training.epochs ({epochs})"
+    for number, probe in enumerate(recipe.evaluation):
+        if probe.protocol == "classifier" and classless:
+            yield f'evaluation.{number}: found "classifier", expected another protocol for {name}'

@@ -1,48 +1,29 @@
-"""The recipe's sections on backbone, start, optimisation and the run; the others are their rooms' own."""
+"""The recipe's sections on backbone, start, optimisation, run and method; the others are their rooms' own."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from zoo.config import Config
+from zoo.config import Config, named_by
+from zoo.objectives.classify import LDAMLoss
 
 Natural = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-Unit = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
-
-
-def _rising(epochs: list[int]) -> list[int]:
-    """Refuse a list out of order: timm's scheduler bisects it, and the rate would be wrong."""
-    if any(late <= early for early, late in pairwise(epochs)):
-        raise ValueError(f"found {epochs}, expected each epoch after the one before it")
-    return epochs
-
-
-def _untagged(arch: str) -> str:
-    name, dot, _ = arch.partition(".")
-    if dot:
-        weights = f'weights are named by init: {{release: "timm:{arch}"}}'
-        raise ValueError(f'found "{arch}", expected the architecture without the tag, "{name}"; {weights}')
-    return arch
-
-
-Milestones = Annotated[list[PositiveInt], AfterValidator(_rising)]
+Milestones = Annotated[list[PositiveInt], AfterValidator(sorted)]  # timm's scheduler bisects them
 Precision = Literal["fp32", "tf32", "bf16"]
-ON_GPU_ALONE = ("tf32",)
 
 
 class BackboneSection(Config):
     """A timm architecture, by its name without a tag, and arguments of `timm.create_model`."""
 
-    arch: Annotated[str, AfterValidator(_untagged)] = Field(description="E.g. `cifar_resnet32`.")
+    arch: str = Field(pattern=r"^[^.]+$", description="E.g. `resnet18`; `init` names pretrained weights.")
     args: dict[str, Any] = Field({}, description="E.g. `{img_size: 32, patch_size: 4}`.")
 
 
@@ -50,9 +31,7 @@ class InitSection(Config):
     """Start from a release instead of random weights."""
 
     release: str = Field(description="A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.")
-    head: Literal["fresh", "centers"] = Field(
-        "fresh", description="`centers`: of the release, for `classify`."
-    )
+    head: Literal["fresh", "centers"] = Field("fresh", description="For `classify`: the release's centers.")
     freeze: list[str] = Field([], description="Shell patterns of encoder parameters, e.g. `layer[12].*`.")
 
 
@@ -71,9 +50,7 @@ class OptimizerSection(Config):
 class ScheduleSection(Config):
     """Learning rate against training progress, stepped every update (`timm.scheduler`)."""
 
-    name: Literal["constant", "cosine", "multistep"] = Field(
-        description="Half a cosine, or falling in steps."
-    )
+    name: Literal["constant", "cosine", "multistep"] = Field(description="Half a cosine, or in steps.")
     warmup_epochs: Natural = Field(0, description="Linear warm-up from `warmup_lr`.")
     warmup_lr: NonNegative = Field(0.0, description="Where the warm-up begins.")
     warmup_prefix: bool = Field(False, description="Whether the cosine begins after the warm-up (MoCo v3).")
@@ -90,10 +67,7 @@ class AverageSection(Config):
 
 
 class EarlyStoppingSection(Config):
-    """Hold out a part of the training images, measure it while training, and release the best state.
-
-    What is measured afterwards has the whole training set.
-    """
+    """Hold out a part of the training images, measure it while training, and release the best state."""
 
     validation_fraction: Fraction = Field(description="Of each class of more than one image, at least one.")
     metric: Literal["balanced_accuracy", "accuracy", "loss"] = Field(description="`loss`: cross-entropy.")
@@ -116,24 +90,72 @@ class TrainingSection(Config):
     sampling: Literal["instance", "class_balanced", "square_root"] = "instance"
     """Each image once an epoch; or first a class, each as likely, or as the square root of its images."""
     ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
-    early_stopping: EarlyStoppingSection | None = Field(
-        None, description="Release the best state, not the last."
-    )
+    early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
     accumulate: Literal[1] = Field(1, description="Always 1; recipes of earlier releases state it.")
     checkpoint_activations: Literal[False] = Field(False, description="Always false; see `accumulate`.")
     compile: Literal["default", "reduce-overhead"] | None = Field(None, description="`torch.compile`'s mode.")
     sync_batchnorm: bool = Field(False, description="BatchNorm's statistics are of all ranks, on GPUs.")
-    observe_every: PositiveInt | None = Field(
-        50, description="Steps between figures of scores and gradients."
-    )
-    knn_every: PositiveInt | None = Field(
-        None, description="Epochs between kNN accuracies of training images."
-    )
+    observe_every: PositiveInt | None = Field(50, description="Steps between figures of gradients.")
+    knn_every: PositiveInt | None = Field(None, description="Epochs between kNN accuracies.")
     log_every: PositiveInt = Field(50, description="Steps between rows of metrics.jsonl, means over them.")
     checkpoint_every: PositiveInt = Field(20, description="Epochs between checkpoints.")
     checkpoint_minutes: Positive | None = Field(30.0, description="Checkpoints also after so much time.")
     keep_checkpoints: PositiveInt = Field(2, description="How many checkpoints are kept, the newest ones.")
     release_dtype: Literal["float32", "float16"] = Field("float32", description="Of the release's files.")
-    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field(
-        [], description="Get the rows as well."
-    )
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="Get the rows too.")
+
+
+class Loss(Config):
+    """Cross-entropy: plain, on batches in which every class is as likely, or of logits + log prior."""
+
+    name: Literal["cross_entropy", "class_balanced_sampling", "balanced_softmax"]
+
+
+class Adjusted(Config):
+    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10), or `post_hoc`: then - (eq. 9).
+
+    `tau_normalized`: cross-entropy, then each class's weight over its norm^tau, no bias (Kang et al. 2020).
+    """
+
+    name: Literal["logit_adjustment", "post_hoc_logit_adjustment", "tau_normalized"]
+    tau: NonNegative = Field(1.0, description="Factor of the log prior, or exponent of the norm.")
+
+
+class SecondStage(Config):
+    """Cross-entropy; then SGD on class-balanced batches with a frozen encoder (Kang et al. 2020).
+
+    `crt`: of a new classifier, `lws`: of a factor for each class. BatchNorm's statistics are frozen, too,
+    unlike the authors' (run_networks.py); they have lr 0.2 for 512 images, 10 epochs for cRT, 5 for LWS.
+    """
+
+    name: Literal["crt", "lws"]
+    epochs: PositiveInt = Field(10, description="Of the second training.")
+    lr: NonNegative = Field(0.1, description="Used as given, at every batch size.")
+    momentum: Momentum = Field(0.9, description="Of its SGD.")
+    weight_decay: NonNegative = Field(0.0005, description="Of its SGD: L2 in the gradient.")
+
+
+class LDAMDRW(LDAMLoss):
+    """Label-distribution-aware margins, classes reweighted late in training (Cao et al. 2019)."""
+
+    name: Literal["ldam_drw"]  # type: ignore[assignment]
+
+
+class FromCenters(Config):
+    """The head starts as the learned centers of `init`; cross-entropy, or Balanced Softmax with the prior."""
+
+    name: Literal["from_centers"]
+    prior: bool = Field(description="Add the log class prior to the logits in training (Balanced Softmax).")
+
+
+class NearestCenter(Config):
+    """No training: the nearest of the learned centers of `init`, or of the class means of its features."""
+
+    name: Literal["nearest_center"]
+    centers: Literal["learned", "means"] = Field(description="Of `init`, or of training images' features.")
+    similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: of learned centers.")
+
+
+_Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
+Method = Annotated[_Method, Field(discriminator="name"), named_by("name")]
+"""How to learn from a long tail, by one or two plain trainings and a last step."""

@@ -16,7 +16,7 @@ from zoo.modules import Centers
 from zoo.objectives import Classify, Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
-from zoo.recipe import methods as m
+from zoo.recipe import sections as m
 from zoo.training.build import build_objective
 from zoo.training.facts import Trained
 from zoo.training.loop import train
@@ -41,19 +41,19 @@ def _changes(method: m.Method) -> list[tuple[str, Changes]]:
     head: Changes = {"init": {"head": "centers"}} if isinstance(method, m.FromCenters) else {}
     if isinstance(method, m.NearestCenter):
         return []
-    if isinstance(method, m.BalancedSoftmax) or (isinstance(method, m.FromCenters) and method.prior):
+    if method.name == "balanced_softmax" or (isinstance(method, m.FromCenters) and method.prior):
         return [("balanced_softmax", {**head, "objective": {"loss": "balanced_softmax"}})]
-    if isinstance(method, m.LogitAdjustment):
+    if method.name == "logit_adjustment":
         return [(method.name, {"objective": {"loss": method.model_dump()}})]
-    if isinstance(method, m.ClassBalancedSampling):
+    if method.name == "class_balanced_sampling":
         return [(method.name, {"training": {"sampling": "class_balanced"}})]
     if isinstance(method, m.LDAMDRW):
         loss = {**method.model_dump(), "name": "ldam"}
         return [(method.name, {"objective": {"loss": loss, "head": "cosine", "head_std": None}})]
     first = ("cross_entropy", head)
-    if not isinstance(method, m.ClassifierRetraining | m.LearnableWeightScaling):
+    if not isinstance(method, m.SecondStage):
         return [first]
-    scaled = {"head": "scaled", "head_std": None} if isinstance(method, m.LearnableWeightScaling) else {}
+    scaled = {"head": "scaled", "head_std": None} if method.name == "lws" else {}
     optimizer = {key: getattr(method, key) for key in ("lr", "weight_decay", "momentum")}
     optimizer |= {"name": "momentum", "decay_norm_and_bias": True, "layer_decay": None, "args": {}}
     off = {"ema": None, "early_stopping": None}
@@ -130,9 +130,9 @@ def close(method: m.Method, learned: Centers, train: Features) -> Centers:
     """
     weight, bias, counts = learned.weight, learned.bias, learned.class_counts
     absent = counts == 0
-    if isinstance(method, m.TauNormalized):
+    if method.name == "tau_normalized":
         weight, bias = functional.tau_normalize(weight, tau=method.tau), torch.zeros_like(bias)
-    elif isinstance(method, m.PostHocLogitAdjustment):
+    elif method.name == "post_hoc_logit_adjustment":
         bias = functional.post_hoc_adjusted(bias, counts, tau=method.tau)
     elif isinstance(method, m.LDAMDRW):
         # over the usual norm of features: logits come near those of the cosines that it was trained by
