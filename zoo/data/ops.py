@@ -133,10 +133,10 @@ class Cutout(Config):
 
 
 class AutoAugment(Config):
-    """The policies of AutoAugment (1805.09501): 25 pairs of operations, the same in every `variant`."""
+    """AutoAugment's policy for CIFAR-10 (1805.09501): 25 pairs of operations, the same in every `variant`."""
 
     op: Literal["auto_augment"] = "auto_augment"
-    policy: Literal["imagenet", "cifar10", "svhn"]
+    policy: Literal["cifar10"]
     """Of which data set."""
     variant: Literal["torchvision", "paco"] = "torchvision"
     """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,

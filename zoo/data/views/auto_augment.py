@@ -34,7 +34,7 @@ _KINDS = {
     **dict.fromkeys(("Brightness", "Posterize", "Solarize", "Invert"), TABLE),
     **{"Identity": UNCHANGED, "AutoContrast": AUTO_CONTRAST, "Equalize": EQUALIZE},
     **{"Color": COLOR, "Contrast": CONTRAST, "Sharpness": SHARPNESS},
-}  # of all others: MOVED or SHEARED
+}  # all others are MOVED, or SHEARED
 
 
 class Rows(NamedTuple):
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     Attributes:
         kind: which of the constants above `[R]`.
         source: the place that each pixel is taken from `[R, H W]`, int32; -1 where that is outside.
-        shear: pixels along x a row, and along y a column `[R, 2]`, float64, for SHEARED.
+        shear: pixels down a column `[R]`, float64, for SHEARED.
         table: the new value of each of the 256 `[R, 256]`, uint8.
         factor: of a blend `[R]`.
     """
@@ -56,14 +56,19 @@ class Rows(NamedTuple):
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
-    """Apply a policy, or `num_ops` operations, drawn for each of `images` `[B, 3, H, W]`, float32 in 0..1."""
+    """Apply the policy, or `num_ops` operations, drawn for each of `images` `[B, 3, H, W]`, float32 in 0..1."""
     rows, p = space(op, *images.shape[-2:], images.device)
     drawn = torch.cat([draw(p, draws) for _ in range(getattr(op, "num_ops", 1))], 1)
     pixels = (images * 255).round_().to(torch.uint8)
     for row in drawn.unbind(1):
         chosen = Rows(*(column.index_select(0, row) for column in rows))
-        pixels = apply(pixels, chosen, getattr(op, "variant", "torchvision"))
+        pixels = apply(pixels, chosen, paco=is_paco(op))
     return pixels * (1 / 255)
+
+
+def is_paco(op: ops.AutoAugment | ops.RandAugment) -> bool:
+    """Return whether the operations are those of PaCo's authors, as `ops.AutoAugment` lists them."""
+    return isinstance(op, ops.AutoAugment) and op.variant == "paco"
 
 
 def draw(p: Tensor, draws: Draws) -> Tensor:
@@ -84,53 +89,48 @@ def space(
 ) -> tuple[Rows, Tensor]:
     """Return the rows that `draw` draws from, for images of one size, and the probabilities `p`."""
     if isinstance(op, ops.AutoAugment):
-        sequences, bins, variant = AutoAugment(AutoAugmentPolicy(op.policy)).policies, BINS, op.variant
+        sequences, bins = AutoAugment(AutoAugmentPolicy(op.policy)).policies, BINS
     else:
         sequences, bins = [((name, 1.0, op.magnitude),) for name in RAND_AUGMENT], RAND_AUGMENT_BINS
-        variant = "torchvision"
-    outcomes = []
+    paco, outcomes = is_paco(op), []
     for name, _, index in (step for sequence in sequences for step in sequence):
-        amount = strength(name, bins, index, height, width, variant)
-        one_sign = name not in SIGNED or (variant, name) == ("paco", "Rotate")
+        amount = strength(name, bins, index, height, width, paco=paco)
+        one_sign = name not in SIGNED or (paco and name == "Rotate")
         outcomes += [(name, amount), (name, amount if one_sign else -amount)]
     p = torch.tensor([[p for _, p, _ in sequence] for sequence in sequences], device=device)
-    return rows_of([*outcomes, ("Identity", 0.0)], height, width, device, variant), p
+    return rows_of([*outcomes, ("Identity", 0.0)], height, width, device, paco=paco), p
 
 
-def strength(name: str, bins: int, index: int | None, height: int, width: int, variant: str) -> float:
+def strength(name: str, bins: int, index: int | None, height: int, width: int, *, paco: bool) -> float:
     """Return the strength number `index` of `bins`, before its sign, in the units of `SIGNED`.
 
     But translations are in pixels, Posterize in bits, and Solarize in shares of 255, from which on values are
-    inverted. 0 for what has no strength. Rounded where torchvision rounds; PaCo's stay in float64.
+    inverted. 0 for what has no strength. Rounded where torchvision rounds; PaCo's are in float64.
     """
-    if index is None or name == "Identity":
+    if index is None:
         return 0.0
-    length = {"TranslateX": width, "TranslateY": height}.get(name, 1)
     if name == "Posterize":
         return float((8 - torch.arange(bins) / ((bins - 1) / 4)).round()[index])
-    if variant == "paco" and (name in SIGNED or name == "Solarize"):
-        first, last = (0.0, SIGNED[name]) if name in SIGNED else (256 / 255, 0.0)
-        return float(np.linspace(first, last, bins)[index]) * length
-    first, last = (1.0, 0.0) if name == "Solarize" else (0.0, SIGNED.get(name, 0.0) * length)
-    return float(torch.linspace(first, last, bins)[index])
+    length = {"TranslateX": width, "TranslateY": height}.get(name, 1)
+    solarize = (256 / 255 if paco else 1.0, 0.0)
+    first, last = solarize if name == "Solarize" else (0.0, SIGNED.get(name, 0.0) * length)
+    return float(torch.linspace(first, last, bins, dtype=torch.float64 if paco else torch.float32)[index])
 
 
 def rows_of(
-    outcomes: Sequence[tuple[str, float]], height: int, width: int, device: torch.device, variant: str
+    outcomes: Sequence[tuple[str, float]], height: int, width: int, device: torch.device, *, paco: bool
 ) -> Rows:
     """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels."""
-    paco, kinds, sources, shears = variant == "paco", list[int](), list[Tensor](), list[list[float]]()
-    for name, amount in outcomes:
-        sheared = paco and name in ("ShearX", "ShearY")
-        kinds.append(_KINDS.get(name, SHEARED if sheared else MOVED))
-        sources.append(_source(name, amount, height, width, truncate=not paco))
-        shears.append([amount * (name == "ShearX"), amount * (name == "ShearY")])
+    names, amounts = zip(*outcomes, strict=True)
+    sheared = ["ShearY"] if paco else []  # its policy has no ShearX
+    kinds = [_KINDS.get(name, SHEARED if name in sheared else MOVED) for name in names]
+    sources = [_source(*outcome, height, width, truncate=not paco) for outcome in outcomes]
     return Rows(
         torch.tensor(kinds, device=device),
         torch.stack(sources).to(device),
-        torch.tensor(shears, dtype=torch.float64, device=device),
+        torch.tensor(amounts, dtype=torch.float64, device=device),
         torch.stack([_table(*outcome) for outcome in outcomes]).to(device),
-        torch.tensor([1 + amount for _, amount in outcomes], device=device),
+        torch.tensor([1 + amount for amount in amounts], device=device),
     )
 
 
@@ -159,17 +159,17 @@ def _table(name: str, strength: float) -> Tensor:
     return torch.from_numpy(np.array(values)).flatten()
 
 
-def apply(images: Tensor, rows: Rows, variant: str) -> Tensor:
-    """Change each image as its row says; `variant` as `ops.AutoAugment` has it."""
-    kind, fill = rows.kind, 128 if variant == "paco" else 0  # the grey level of what moves in
-    images = only(kind == MOVED, partial(transform, fill=fill), images, rows.source)
-    if variant == "paco":  # on a GPU it is computed for all images
+def apply(images: Tensor, rows: Rows, *, paco: bool) -> Tensor:
+    """Change each image as its row says."""
+    kind, fill = rows.kind, 128 if paco else 0  # the grey level of what moves in
+    images = only(kind == MOVED, partial(move, fill=fill), images, rows.source)
+    if paco:  # on a GPU it is computed for all images
         images = only(kind == SHEARED, partial(shear, fill=fill), images, rows.shear)
     images = only((kind >= TABLE) & (kind <= EQUALIZE), look_up, images, kind, rows.table)
     return only(kind >= COLOR, blend, images, kind, rows.factor)
 
 
-def transform(images: Tensor, source: Tensor, fill: int) -> Tensor:
+def move(images: Tensor, source: Tensor, fill: int) -> Tensor:
     """Take every pixel from where `source` of `Rows` says; `fill` outside."""
     places = source.long()[:, None].expand(-1, images.shape[1], -1)
     moved = images.flatten(2).gather(2, places.clamp(min=0))
@@ -177,22 +177,16 @@ def transform(images: Tensor, source: Tensor, fill: int) -> Tensor:
 
 
 def shear(images: Tensor, along: Tensor, fill: int) -> Tensor:
-    """Shear along x or y, as `shear` of `Rows` says, with Pillow's bicubic filter; `fill` outside."""
-    batch, channels, height, width = images.shape
-    x = torch.arange(width, device=images.device, dtype=torch.float64).add_(0.5)
-    y = torch.arange(height, device=images.device, dtype=torch.float64).add_(0.5)[:, None]
-    along_x, along_y = along[..., None, None].unbind(1)  # one of them is 0
-    column, row = x + along_x * y, along_y * x + y
-    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-    column, row = column - 0.5, row - 0.5
-    left, top = column.floor(), row.floor()
-    part = ((column - left) + (row - top))[:, None]  # behind the left or upper pixel; one of the two is 0
-    taps = []
-    for step in (-1, 0, 1, 2):
-        near = (left + step * (along_x != 0)).clamp_(0, width - 1)
-        near = near + (top + step * (along_y != 0)).clamp_(0, height - 1) * width
-        taps.append(near.long().view(batch, 1, -1).expand(-1, channels, -1))
-    a, b, c, d = (images.flatten(2).gather(2, tap).view_as(images).double() for tap in taps)
+    """Shear along y by `along` `[B]` pixels a column, with Pillow's bicubic filter; `fill` outside."""
+    height, width = images.shape[-2:]
+    x, y = (torch.arange(n, device=images.device, dtype=torch.float64) + 0.5 for n in (width, height))
+    row = along[:, None, None] * x + y[:, None]
+    inside = (row >= 0) & (row < height)
+    row = row - 0.5
+    top = row.floor()
+    part = (row - top)[:, None]  # behind the upper pixel
+    taps = [(top + step).clamp_(0, height - 1).long()[:, None] for step in (-1, 0, 1, 2)]
+    a, b, c, d = (images.gather(2, tap.expand_as(images)).double() for tap in taps)
     cubic = b + part * ((c - a) + part * ((2 * (a - b) + c - d) + part * (b - a - c + d)))
     return cubic.clamp_(0, 255).to(torch.uint8).masked_fill_(~inside[:, None], fill)
 
