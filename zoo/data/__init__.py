@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zoo.data.config import ViewsConfig as ViewsConfig
     from zoo.data.config import parse_data_spec as parse_data_spec
     from zoo.data.dataset import ImageDataset as ImageDataset
-    from zoo.data.loader import TrainLoader as TrainLoader
+    from zoo.data.batches import TrainLoader as TrainLoader
     from zoo.data.sources import open_dataset as open_dataset
     from zoo.data.streamed import eval_images as eval_images
     from zoo.data.views import TensorViews as TensorViews
@@ -27,7 +27,7 @@ _HOME_OF = {
     "Batch": "batches",
     "ImageDataset": "dataset",
     "TensorViews": "views",
-    "TrainLoader": "loader",
+    "TrainLoader": "batches",
     "eval_images": "streamed",
     "open_dataset": "sources",
 }

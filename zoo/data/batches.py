@@ -1,22 +1,27 @@
-"""Batches, and the order of images in an epoch: a function of seed, epoch and the sizes."""
+"""Training batches as a pure function of their position in the run, and the order of images in an epoch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor
+from torch import Tensor
 
+from zoo.data.cache import decode_all
+from zoo.data.config import ViewsConfig
+from zoo.data.dataset import ImageDataset
+from zoo.data.streamed import Key, Samples, crops, from_workers
+from zoo.data.views import TensorViews
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
 Sampling = Literal["instance", "class_balanced", "square_root"]
 
-Draw = Callable[[Generator], Tensor]
+Draw = Callable[[torch.Generator], Tensor]
 """Draws the images of an epoch: their places in the data set `[N]`, int64."""
-
-_POWER = {"class_balanced": 0.0, "square_root": 0.5}
 
 
 class Batch(NamedTuple):
@@ -60,15 +65,14 @@ def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
     """
     if sampling == "instance":
         return None
-    if unlabelled := int((labels < 0).sum()):
-        without = f"{unlabelled:,} of the {len(labels):,} training images have no label"
-        raise DataError(f'sampling: {without}: found "{sampling}", expected "instance"')
+    if (labels < 0).any():
+        raise DataError(f'sampling: found "{sampling}" and images without a label, expected "instance"')
     of_class = torch.from_numpy(np.argsort(labels, kind="stable"))
     counts = torch.from_numpy(np.unique(labels, return_counts=True)[1])
     first = counts.cumsum(0) - counts
-    upto = (counts.double() ** _POWER[sampling]).cumsum(0)
+    upto = (counts.double() ** (0.5 if sampling == "square_root" else 0.0)).cumsum(0)
 
-    def draw(generator: Generator) -> Tensor:
+    def draw(generator: torch.Generator) -> Tensor:
         shares = torch.rand(2, len(labels), generator=generator, dtype=torch.float64)
         # the largest share of all may round to 1
         drawn = torch.searchsorted(upto, shares[0] * upto[-1], right=True).clamp(max=len(counts) - 1)
@@ -89,3 +93,95 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if tensor.device.type == device.type:
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class TrainLoader:
+    """Batches of augmented views, addressed by their global step.
+
+    Batch number `step` depends on the arguments and on `step` alone, so `stream(k, n)` is bit for bit the
+    tail of `stream(0, n)`, and a resumed run needs nothing of the loader saved. The order is the same for both
+    backends; views made here draw by seed and step, crops of a worker by seed, epoch and image. With several
+    ranks a batch is a rank's rows of what one rank would have, on a CPU bit for bit.
+
+    Attributes:
+        steps_per_epoch: batches in one pass over the data, the same on every rank.
+    """
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        views: ViewsConfig,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        batch_size: int,
+        drop_last: bool,
+        seed: int,
+        device: torch.device | str,
+        image_size: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        sampling: Sampling = "instance",
+    ) -> None:
+        """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
+
+        `mean` and `std` are those of the channels for values in 0..1, `batch_size` that of all `world_size`
+        ranks, which divide it. `drop_last` leaves out the last batch of an epoch when it is smaller. Order
+        and augmentation are drawn by `seed`, the images of an epoch as `sampling` says (see `drawn_by`).
+        Images are scaled to a square of `image_size` when they are decoded; None leaves them as stored.
+
+        Raises:
+            DataError: when no batch can be made, or when the tensor backend cannot read the data.
+        """
+        if drop_last and len(dataset) < batch_size:
+            few = f"{len(dataset)} images are fewer than one batch of {batch_size}"
+            raise DataError(f"{few}, expected a smaller batch size, or drop_last: false")
+        draw = drawn_by(sampling, dataset.labels)
+        self._repeats = draw is not None
+        self._order = lru_cache(maxsize=2)(lambda epoch: epoch_order(len(dataset), seed, epoch, draw))
+        self.steps_per_epoch = batches_per_epoch(len(dataset), batch_size, drop_last=drop_last)
+        self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
+        self._seed, self._workers, self._device = seed, views.workers, torch.device(device)
+        self._labels, candidates = torch.from_numpy(dataset.labels.copy()).to(device), dataset.candidates
+        self._candidates = None if candidates is None else torch.from_numpy(candidates.copy()).to(device)
+        heads = [op for view in views.train for op in view[:1]]
+        self._samples = Samples(dataset, partial(crops, of_views=heads, seed=seed, image_size=image_size))
+        self._finish = [TensorViews([view[1:]], mean, std) for view in views.train]
+        self._pixels: Tensor | None = None
+        if views.backend == "tensor":
+            self._pixels = decode_all(dataset, image_size, device=self._device, cache=views.cache)
+            self._finish = [TensorViews(views.train, mean, std)]
+
+    def stream(self, start: int, stop: int) -> Generator[Batch]:
+        """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator.
+
+        Raises:
+            DataError: for an image that cannot be read, or is too small for an operation.
+        """
+        generator, steps = torch.Generator(self._device), range(start, stop)
+        cropped = from_workers(self._samples, map(self._keys, steps), self._workers, self._device)
+        with closing(cropped):
+            for step in steps:
+                index, first, total = self._rows(step)
+                index = to_device(index, self._device)
+                sources = next(cropped) if self._pixels is None else [self._pixels.index_select(0, index)]
+                generator.manual_seed(derive_seed("views", self._seed, step))
+                views = list[Tensor]()
+                for pixels, finish in zip(sources, self._finish, strict=True):
+                    views += finish(to_device(pixels, self._device), generator, start=first, total=total)
+                candidates = None if self._candidates is None else self._candidates.index_select(0, index)
+                yield Batch(tuple(views), self._labels.index_select(0, index), index, candidates)
+
+    def _rows(self, step: int) -> tuple[Tensor, int, int]:
+        """Return this rank's images in a batch, which row the first of them is, and the rows of all ranks."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        batch = self._order(epoch)[number * self._batch_size : (number + 1) * self._batch_size]
+        each = len(batch) // self._world_size
+        return batch[self._rank * each : (self._rank + 1) * each], self._rank * each, len(batch)
+
+    def _keys(self, step: int) -> list[Key]:
+        """Return what a worker draws by: epoch, image and, where that may come again, its place there."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        index, first, _ = self._rows(step)
+        start = number * self._batch_size + first
+        return [(epoch, i, start + n) if self._repeats else (epoch, i) for n, i in enumerate(index.tolist())]

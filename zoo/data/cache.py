@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,8 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from zoo.data.dataset import ImageDataset
-from zoo.data.decode import LOG, own_cores, progress, scaled_to_square
-from zoo.data.streamed import Key, Samples, cannot_be_read, in_order
+from zoo.data.decode import own_cores, progress, scaled_to_square
+from zoo.data.streamed import Key, Samples, in_order
 from zoo.errors import DataError
 from zoo.files import write_atomic, write_text, writing
 
@@ -42,20 +41,15 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, device: torch.d
     """
     file = _file_of(dataset, image_size) if cache else None
     if file is None:
-        pixels = torch.empty(0)
-        for start, images in _decoded(dataset, image_size):
-            if start == 0:
-                pixels = images.new_empty(len(dataset), *images.shape[1:])
-            pixels[start : start + len(images)] = images
-        return pixels.to(device)
+        return _decoded(dataset, image_size).to(device)
+    checksum = file.with_suffix(".crc32")
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
-            for left in file.parent.glob(f".{file.name}.*"):  # by a killed process
-                left.unlink()
-            if not _is_intact(file):
-                write_atomic(file, lambda part: _write(part, dataset, image_size))
-                write_text(file.with_suffix(".crc32"), _crc32(file))
+            if not checksum.exists() or not file.exists() or checksum.read_text() != _crc32(file):
+                pixels = _decoded(dataset, image_size)
+                write_atomic(file, partial(_write, pixels=pixels))
+                write_text(checksum, _crc32(file))
         return torch.from_numpy(np.load(file, mmap_mode="c")).to(device)
 
 
@@ -78,17 +72,6 @@ def _file_of(dataset: ImageDataset, image_size: int | None) -> Path | None:
     return Path(base, "zoo", "decoded", f"{readable}-{image_size or 'stored'}-{key.hexdigest()[:32]}.npy")
 
 
-def _is_intact(file: Path) -> bool:
-    """Return whether a file is there and has the checksum that was written with it."""
-    try:
-        intact = file.with_suffix(".crc32").read_text(encoding="utf-8") == _crc32(file)
-    except FileNotFoundError:
-        return False
-    if not intact:
-        LOG.warning("%s: damaged; the images are decoded anew", file)
-    return intact
-
-
 def _crc32(file: Path) -> str:
     crc = 0
     with file.open("rb") as content:
@@ -97,40 +80,30 @@ def _crc32(file: Path) -> str:
     return f"{crc:08x}\n"
 
 
-def _write(file: Path, dataset: ImageDataset, image_size: int | None) -> None:
+def _write(file: Path, pixels: Tensor) -> None:
     with file.open("wb") as content:  # a mapped file on a full disk would end the process
-        for start, images in _decoded(dataset, image_size):
-            if start == 0:
-                header = {"descr": "|u1", "fortran_order": False, "shape": (len(dataset), *images.shape[1:])}
-                np.lib.format.write_array_header_1_0(content, header)
-            content.write(images.numpy().data)
+        np.save(content, pixels.numpy())
 
 
-def _pixels(image: Image.Image, _key: Key, *, image_size: int | None) -> list[Tensor]:
-    return [pil_to_tensor(scaled_to_square(image, image_size))]
+def _pixels(
+    image: Image.Image, key: Key, *, dataset: ImageDataset, image_size: int | None, size: tuple[int, int]
+) -> list[Tensor]:
+    image = scaled_to_square(image, image_size)
+    if image.size != size:
+        found = f'image "{dataset.name_of(key[1])}" has {image.width}x{image.height} pixels'
+        raise DataError(f"{found}, expected {size[0]}x{size[1]} as the first: set data.image_size")
+    return [pil_to_tensor(image)]
 
 
-def _decoded(dataset: ImageDataset, image_size: int | None) -> Iterator[tuple[int, Tensor]]:
-    """Yield some images at a time, in order: the first one's place, and `[n, 3, H, W]`, uint8.
-
-    Raises:
-        DataError: for another size than the first one's; at the end, saying which images cannot be read.
-    """
+def _decoded(dataset: ImageDataset, image_size: int | None) -> Tensor:
+    """Return all images `[N, 3, H, W]`, uint8, decoded by worker processes where that pays."""
+    width, height = size = (image_size, image_size) if image_size else dataset.size_of(0)
     # images of a program may come from code that is not made for several processes
     workers = own_cores() if len(dataset) > PARALLEL and dataset.encoded() is not None else 0
-    samples = Samples(dataset, partial(_pixels, image_size=image_size))
-    found, shape = dict[int, str](), torch.Size()
+    samples = Samples(dataset, partial(_pixels, dataset=dataset, image_size=image_size, size=size))
+    pixels = torch.empty(len(dataset), 3, height, width, dtype=torch.uint8)
     with progress(len(dataset), "decoding") as advance:
-        for places, views, errors in in_order(samples, PIECE, workers, torch.device("cpu")):
-            found |= errors
+        for places, (images,) in in_order(samples, PIECE, workers, torch.device("cpu")):
+            pixels[places[0] : places[-1] + 1] = images
             advance(len(places))
-            if not found:
-                shape = shape or views[0].shape[1:]
-                if views[0].shape[1:] != shape:
-                    height, width = views[0].shape[2:]
-                    other = f'image "{dataset.name_of(places[0])}" has {width}x{height} pixels'
-                    first = f"the first one {shape[2]}x{shape[1]}"
-                    raise DataError(f"{other}, {first}, expected one size: set data.image_size")
-                yield places[0], views[0]
-    if found:
-        raise DataError(cannot_be_read(dataset, found))
+    return pixels

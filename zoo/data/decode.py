@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,8 @@ from zoo.errors import DataError
 from zoo.images import EIGHT_BIT, to_rgb
 from zoo.launch import neighbours
 
-LOG = logging.getLogger("zoo.data")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 """Raster formats alone are opened: Pillow gives PostScript to another program."""
-PATIENCE = 10.0  # seconds between plain lines where there is no terminal
 _IMAGE = (
     "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], uint8 or floats in 0..1"
 )
@@ -111,17 +108,6 @@ def own_cores() -> int:
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    """Yield what is called with each number of images done: a bar, or lines where there is no terminal."""
-    done, last, is_terminal = 0, time.monotonic(), sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=not is_terminal) as bar:
-        task = bar.add_task(doing, total=total)
-
-        def advance(count: int) -> None:
-            nonlocal done, last
-            done += count
-            bar.advance(task, count)
-            if not is_terminal and time.monotonic() - last >= PATIENCE:
-                last = time.monotonic()
-                LOG.info("%s: %s of %s images", doing, f"{done:,}", f"{total:,}")
-
-        yield advance
+    """Show a bar on a terminal, and yield what is called with each number of images done."""
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        yield partial(bar.advance, bar.add_task(doing, total=total))

@@ -30,30 +30,25 @@ def _odd(size: int) -> int:
 _Two = Field(min_length=2, max_length=2)
 PositiveRange = Annotated[list[Annotated[float, Field(gt=0)]], _Two, AfterValidator(_ordered)]
 Share = Annotated[float, Field(gt=0, le=1)]
+ShareRange = Annotated[list[Share], _Two, AfterValidator(_ordered)]
 
 
 class RandomResizedCrop(Config):
     """A crop of random area (`scale`, a share of the image) and aspect `ratio`, resized with antialiasing."""
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
-    size: PositiveInt
-    """Pixels of a side of the result."""
-    scale: Annotated[list[Share], _Two, AfterValidator(_ordered)] = [0.2, 1.0]  # MoCo's; supervised: 0.08
-    """Range of the crop's area, as a share of the image's."""
-    ratio: PositiveRange = [3 / 4, 4 / 3]
-    """Range of width over height."""
+    size: PositiveInt = Field(description="Pixels of a side of the result.")
+    scale: ShareRange = Field([0.2, 1.0], description="Area as a share of the image's. Supervised: from 0.08.")
+    ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width over height.")
     interpolation: Interpolation = "bilinear"
-    """Of the resizing."""
 
 
 class PadCrop(Config):
     """Zero padding of `padding` pixels on each side, then a crop at a random place (CIFAR's 4 and 32)."""
 
     op: Literal["pad_crop"] = "pad_crop"
-    size: PositiveInt
-    """Pixels of a side of the crop."""
+    size: PositiveInt = Field(description="Pixels of a side of the crop.")
     padding: Annotated[int, Field(ge=0)] = 4
-    """Pixels added on each side."""
 
 
 class HorizontalFlip(Config):
@@ -61,23 +56,17 @@ class HorizontalFlip(Config):
 
     op: Literal["horizontal_flip"] = "horizontal_flip"
     p: Probability = 0.5
-    """Probability of the flip."""
 
 
 class ColorJitter(Config):
-    """Brightness, contrast, saturation and hue changed in random order (torchvision's ColorJitter)."""
+    """Brightness, contrast, saturation and hue changed in random order, with probability `p`."""
 
     op: Literal["color_jitter"] = "color_jitter"
     p: Probability = 0.8
-    """Probability that anything is changed."""
-    brightness: Strength = 0.4
-    """Factor from 1 - this (at least 0) to 1 + this."""
-    contrast: Strength = 0.4
-    """Likewise."""
-    saturation: Strength = 0.4
-    """Likewise."""
-    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1
-    """Shift from -this to this, in turns of the colour circle."""
+    brightness: Strength = Field(0.4, description="Factor from 1 - this (at least 0) to 1 + this.")
+    contrast: Strength = Field(0.4, description="Likewise.")
+    saturation: Strength = Field(0.4, description="Likewise.")
+    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Largest shift, in turns.")
 
 
 class Grayscale(Config):
@@ -85,41 +74,33 @@ class Grayscale(Config):
 
     op: Literal["grayscale"] = "grayscale"
     p: Probability = 0.2
-    """Probability of it."""
 
 
 class GaussianBlur(Config):
-    """Blur with a standard deviation drawn from `sigma` (pixels); `kernel_size` taps, edges reflected."""
+    """Blur with a standard deviation drawn from `sigma`; `kernel_size` taps, edges reflected."""
 
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5
-    """Probability of the blur."""
-    sigma: PositiveRange = [0.1, 2.0]
-    """Range of the standard deviation, in pixels."""
+    sigma: PositiveRange = Field([0.1, 2.0], description="Range of the standard deviation, in pixels.")
     kernel_size: Annotated[PositiveInt, AfterValidator(_odd)] = 23
-    """Pixels of a side of the kernel, odd."""
 
 
 class Solarize(Config):
-    """Values of at least `threshold` (of 255) are inverted, with probability `p`."""
+    """8-bit values of at least 128 are inverted, with probability `p`."""
 
     op: Literal["solarize"] = "solarize"
     p: Probability = 0.2
-    """Probability of it."""
-    threshold: Annotated[int, Field(ge=0, le=256)] = 128
-    """Of the 8-bit value, from which on it is inverted."""
 
 
 class RandomAffine(Config):
     """Rotation, shift and zoom about the centre, bilinear, zeros outside."""
 
     op: Literal["random_affine"] = "random_affine"
-    degrees: Annotated[float, Field(ge=0, le=180)]
-    """Rotation in [-degrees, degrees]."""
-    translate: Annotated[list[Probability], _Two] = [0.0, 0.0]
-    """Largest shift as a share of [width, height], rounded to whole pixels."""
-    scale: PositiveRange = [1.0, 1.0]
-    """Range of the zoom factor."""
+    degrees: Annotated[float, Field(ge=0, le=180)] = Field(description="Rotation in [-degrees, degrees].")
+    translate: Annotated[list[Probability], _Two] = Field(
+        [0.0, 0.0], description="Largest shift as a share of [width, height], rounded to whole pixels."
+    )
+    scale: PositiveRange = Field([1.0, 1.0], description="Range of the zoom factor.")
 
 
 class Cutout(Config):
@@ -127,9 +108,7 @@ class Cutout(Config):
 
     op: Literal["cutout"] = "cutout"
     p: Probability = 1.0
-    """Probability of it."""
     size: PositiveInt = 16
-    """Pixels of a side of the square."""
 
 
 class AutoAugment(Config):
@@ -137,7 +116,6 @@ class AutoAugment(Config):
 
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["cifar10"]
-    """Of which data set."""
     variant: Literal["torchvision", "paco"] = "torchvision"
     """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
     translations by whole pixels. `paco`: grey (128) moves in, shears are bicubic, rotations go anticlockwise
@@ -146,13 +124,11 @@ class AutoAugment(Config):
 
 
 class RandAugment(Config):
-    """RandAugment (1909.13719), as torchvision has it: `magnitude` of 31 bins."""
+    """RandAugment (1909.13719), as torchvision has it: `num_ops` operations of strength 0 to 30."""
 
     op: Literal["rand_augment"] = "rand_augment"
     num_ops: PositiveInt = 2
-    """Operations drawn for each image, applied one after another."""
     magnitude: Annotated[int, Field(ge=0, le=30)] = 9
-    """Strength of the operations, 0 to 30."""
 
 
 _Geometry = RandomResizedCrop | PadCrop | HorizontalFlip | RandomAffine | GaussianBlur | Cutout

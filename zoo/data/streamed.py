@@ -1,7 +1,7 @@
-"""Images decoded by worker processes: augmented for training, or as a released encoder expects them."""
+"""Images decoded by worker processes: cropped for training, or as a released encoder expects them."""
 
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,18 +10,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2.functional import pil_to_tensor
 
 from zoo.data import ops
 from zoo.data.config import EvalView
-from zoo.data.dataset import ImageDataset, Split
+from zoo.data.dataset import ImageDataset
 from zoo.data.decode import own_cores, scaled_to_square
-from zoo.data.views import PILViews, seeded
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
-Sample = list[Tensor] | str  # views of an image `[3, h, w]`, uint8, or its error
+Sample = list[Tensor] | tuple[int, str]  # of an image `[3, h, w]`, uint8, each; or its place and its error
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
-_SHOWN = 3  # names of unreadable images in an error
 
 
 class Samples(Dataset[Sample]):
@@ -37,32 +37,29 @@ class Samples(Dataset[Sample]):
         try:
             return self._make(self._dataset.image(key[1]), key)
         except DataError as error:
-            return str(error)
-        except (ValueError, RuntimeError) as error:  # how torchvision says that an image is too small
-            reason = " ".join(str(error).split())
-            return f'image "{self._dataset.name_of(key[1])}" cannot be augmented: {reason}'
+            return key[1], str(error)
 
 
-def augment(
-    image: Image.Image, key: Key, *, views: PILViews, seed: int, image_size: int | None
+def crops(
+    image: Image.Image, key: Key, *, of_views: Sequence[ops.Op], seed: int, image_size: int | None
 ) -> list[Tensor]:
-    """Return the views of an image; their draws are a function of `seed` and key."""
-    with seeded(derive_seed("views", seed, *key)):
-        return views(scaled_to_square(image, image_size))
+    """Return the crop that each view begins with; all draws are a function of `seed` and key."""
+    image = scaled_to_square(image, image_size)
+    found = []
+    with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
+        torch.default_generator.manual_seed(derive_seed("views", seed, *key))
+        for op in of_views:
+            assert isinstance(op, ops.RandomResizedCrop)  # the recipe's schema allows no other operation here
+            mode = InterpolationMode(op.interpolation)
+            found.append(pil_to_tensor(v2.RandomResizedCrop(op.size, op.scale, op.ratio, mode)(image)))
+    return found
 
 
 def _collate(samples: list[Sample]) -> tuple[list[Tensor], dict[int, str]]:
-    """Return views `[B, 3, h, w]` of the readable images, and the others' errors by place in the batch."""
-    errors = {place: sample for place, sample in enumerate(samples) if isinstance(sample, str)}
-    readable = [sample for sample in samples if not isinstance(sample, str)]
-    views = list[Tensor]()
-    for number, images in enumerate(zip(*readable, strict=True)):
-        sizes = list(dict.fromkeys(f"{image.shape[2]}x{image.shape[1]}" for image in images))
-        if len(sizes) > 1:
-            found = f"view {number} has images of {' and of '.join(sizes[:2])} pixels"
-            return [], {0: f'{found}: begin it with "random_resized_crop", or set data.image_size'}
-        views.append(torch.stack(images))
-    return views, errors
+    """Return the readable images as batches `[B, 3, h, w]`, one a view, and the others' errors by place."""
+    readable = [sample for sample in samples if isinstance(sample, list)]
+    errors = dict(sample for sample in samples if isinstance(sample, tuple))
+    return [torch.stack(images) for images in zip(*readable, strict=True)], errors
 
 
 def _survive_first_sigterm(_worker: int) -> None:
@@ -71,9 +68,17 @@ def _survive_first_sigterm(_worker: int) -> None:
 
 
 def from_workers(
-    samples: Samples, keys: Iterable[list[Key]], workers: int, device: torch.device
-) -> Generator[tuple[list[Tensor], dict[int, str]]]:
-    """Yield what `_collate` makes of each list of keys; worker processes end with the iterator."""
+    samples: Samples,
+    keys: Iterable[list[Key]],
+    workers: int,
+    device: torch.device,
+    errors: dict[int, str] | None = None,
+) -> Generator[list[Tensor]]:
+    """Yield the batches of all views for each list of keys; worker processes end with the iterator.
+
+    An unreadable image is a DataError; with `errors` it is left out, and what is wrong with it is put there,
+    by its place in the data set.
+    """
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
@@ -85,34 +90,29 @@ def from_workers(
     )
     batches = iter(loader)
     try:
-        yield from batches
+        for views, found in batches:
+            if found and errors is None:
+                raise DataError(next(iter(found.values())))
+            if errors is not None:
+                errors |= found
+            yield views
     finally:
         del batches  # the last reference: ends the workers, also when this generator is abandoned
 
 
 def in_order(
-    samples: Samples, batch_size: int, workers: int, device: torch.device
-) -> Iterator[tuple[list[int], list[Tensor], dict[int, str]]]:
-    """Yield all samples in order: the readable ones' places and views, and the others' errors by place."""
-    starts = range(0, len(samples), batch_size)
-    batches: list[list[Key]] = [[(0, i) for i in range(len(samples))[n : n + batch_size]] for n in starts]
-    for keys, (views, errors) in zip(batches, from_workers(samples, batches, workers, device), strict=True):
-        readable = [place for n, (_, place) in enumerate(keys) if n not in errors]
-        yield readable, views, {keys[n][1]: error for n, error in errors.items()}
-
-
-def cannot_be_read(dataset: ImageDataset, errors: Mapping[int, str]) -> str:
-    """Say which images cannot be read, by place in the data set: the first one's error, and how many more."""
-    first, *more = sorted(errors)
-    names = [*map(dataset.name_of, more[:_SHOWN]), *["..."][: len(more) > _SHOWN]]
-    return f"{errors[first]}; {len(more)} more cannot be read ({', '.join(names)})" if more else errors[first]
-
-
-def split_view(view: Sequence[ops.Op]) -> tuple[list[ops.Op], list[ops.Op]]:
-    """Return the operations of a view up to the crop that gives all images one size, and the rest."""
-    crops = [n for n, op in enumerate(view, 1) if isinstance(op, ops.RandomResizedCrop | ops.PadCrop)]
-    end = crops[0] if crops else 0
-    return list(view[:end]), list(view[end:])
+    samples: Samples,
+    batch_size: int,
+    workers: int,
+    device: torch.device,
+    errors: dict[int, str] | None = None,
+) -> Iterator[tuple[list[int], list[Tensor]]]:
+    """Yield all samples in order: the readable ones' places, and their views; `errors` as `from_workers`."""
+    places = range(len(samples))
+    batches = [places[start : start + batch_size] for start in places[::batch_size]]
+    keys: list[list[Key]] = [[(0, place) for place in batch] for batch in batches]
+    for batch, views in zip(batches, from_workers(samples, keys, workers, device, errors), strict=True):
+        yield [place for place in batch if place not in (errors or ())], views
 
 
 def _transform(image: Image.Image, _key: Key, *, transform: Callable[[Image.Image], Any]) -> list[Tensor]:
@@ -128,17 +128,16 @@ def eval_images(
     batch_size: int,
     device: torch.device | str,
     workers: int = 0,
-    split: Split = "test",
     errors: dict[int, str] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
 
     Pixels are those of timm's evaluation transform as `eval_view` has it; `mean` and `std` are those of the
     channels for values in 0..1. `workers` processes decode (0: this one). `errors` gets what is wrong with
-    each unreadable image, by its place in the data set; without it they are an error.
+    each unreadable image, by its place in the data set.
 
     Raises:
-        DataError: at the end of the pass: how many images of `split` cannot be read, and which.
+        DataError: for the first unreadable image, without `errors`.
     """
     from timm.data import create_transform
 
@@ -153,11 +152,7 @@ def eval_images(
     place = torch.device(device)
     labels = torch.from_numpy(dataset.labels.copy())
     channel_mean, channel_std = (torch.tensor(each, device=place).view(3, 1, 1) for each in (mean, std))
-    found = {} if errors is None else errors
-    for index, views, unreadable in in_order(samples, batch_size, workers, place):
-        found |= unreadable
-        if views and (not found or errors is not None):
+    for index, views in in_order(samples, batch_size, workers, place, errors):
+        if views:
             images = views[0].to(place, non_blocking=True).float()
             yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does it
-    if found and errors is None:
-        raise DataError(f"{split} images: {cannot_be_read(dataset, found)}")

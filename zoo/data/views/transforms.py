@@ -233,9 +233,9 @@ def grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
 
 
 def solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
-    """Invert values of at least `threshold` / 255, after rounding to 8 bits as Pillow has them."""
+    """Invert values of at least 128 / 255, after rounding to 8 bits as Pillow has them."""
 
     def inverted(images: Tensor) -> Tensor:
-        return torch.where((images * 255).round() >= op.threshold, 1 - images, images)
+        return torch.where((images * 255).round() >= 128, 1 - images, images)
 
     return only(draws.chosen(op.p), inverted, images)
