@@ -11,13 +11,13 @@ from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.data.batches import Batch as Batch
+    from zoo.data.batches import TrainLoader as TrainLoader
     from zoo.data.config import DataConfig as DataConfig
     from zoo.data.config import EvalView as EvalView
     from zoo.data.config import LongTail as LongTail
     from zoo.data.config import ViewsConfig as ViewsConfig
     from zoo.data.config import parse_data_spec as parse_data_spec
     from zoo.data.dataset import ImageDataset as ImageDataset
-    from zoo.data.batches import TrainLoader as TrainLoader
     from zoo.data.sources import open_dataset as open_dataset
     from zoo.data.streamed import eval_images as eval_images
     from zoo.data.views import TensorViews as TensorViews

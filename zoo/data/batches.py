@@ -20,24 +20,17 @@ from zoo.seeding import derive_seed
 
 Sampling = Literal["instance", "class_balanced", "square_root"]
 
-Draw = Callable[[torch.Generator], Tensor]
-"""Draws the images of an epoch: their places in the data set `[N]`, int64."""
+_Draw = Callable[[torch.Generator], Tensor]
 
 
 class Batch(NamedTuple):
-    """One batch of augmented images.
+    """One batch of augmented images."""
 
-    Attributes:
-        views: augmented versions of the same images, each `[B, 3, H, W]`, normalised.
-        labels: class indices `[B]`, int64; -1 where unknown.
-        index: positions in the training data set `[B]`, int64.
-        candidates: for partial labels, which classes are possible `[B, C]`, bool; else None.
-    """
-
-    views: tuple[Tensor, ...]
-    labels: Tensor
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as the contract names it
-    candidates: Tensor | None = None
+    views: tuple[Tensor, ...]  # augmented versions of the same images, each `[B, 3, H, W]`, normalised
+    labels: Tensor  # class indices `[B]`, int64; -1 where unknown
+    # positions in the training data set `[B]`, int64; shadows tuple.index, as the contract names it
+    index: Tensor  # type: ignore[assignment]
+    candidates: Tensor | None = None  # for partial labels, which classes are possible `[B, C]`, bool
 
 
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
@@ -52,21 +45,17 @@ def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> i
     return epochs * min(size, per_epoch * batch_size) + rest * batch_size
 
 
-def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
+def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> _Draw | None:
     """Return what draws an epoch of the images with `labels` `[N]`, N places `[N]`; None: each image once.
 
     Drawn with replacement are a class, with the probability n_c^q / sum n^q, then one of its n_c images, each
-    equally likely. `class_balanced` is q = 0, `square_root` q = 1/2. A class without images is never drawn.
-
+    equally likely. `class_balanced` is q = 0, `square_root` q = 1/2. DataError for images without labels.
     Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1.
-
-    Raises:
-        DataError: for images without labels.
     """
     if sampling == "instance":
         return None
     if (labels < 0).any():
-        raise DataError(f'sampling: found "{sampling}" and images without a label, expected "instance"')
+        raise DataError(f'sampling: found "{sampling}" and images without labels, expected "instance"')
     of_class = torch.from_numpy(np.argsort(labels, kind="stable"))
     counts = torch.from_numpy(np.unique(labels, return_counts=True)[1])
     first = counts.cumsum(0) - counts
@@ -82,7 +71,7 @@ def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
     return draw
 
 
-def epoch_order(size: int, seed: int, epoch: int, draw: Draw | None) -> Tensor:
+def epoch_order(size: int, seed: int, epoch: int, draw: _Draw | None) -> Tensor:
     """Return the images of an epoch `[N]`, int64, drawn on the CPU: a permutation without `draw`."""
     generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
     return draw(generator) if draw else torch.randperm(size, generator=generator)
@@ -96,15 +85,12 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class TrainLoader:
-    """Batches of augmented views, addressed by their global step.
+    """Batches of augmented views, addressed by their global step; `steps_per_epoch` on every rank.
 
     Batch number `step` depends on the arguments and on `step` alone, so `stream(k, n)` is bit for bit the
     tail of `stream(0, n)`, and a resumed run needs nothing of the loader saved. The order is the same for both
     backends; views made here draw by seed and step, crops of a worker by seed, epoch and image. With several
     ranks a batch is a rank's rows of what one rank would have, on a CPU bit for bit.
-
-    Attributes:
-        steps_per_epoch: batches in one pass over the data, the same on every rank.
     """
 
     def __init__(
@@ -125,17 +111,13 @@ class TrainLoader:
     ) -> None:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
-        `mean` and `std` are those of the channels for values in 0..1, `batch_size` that of all `world_size`
-        ranks, which divide it. `drop_last` leaves out the last batch of an epoch when it is smaller. Order
-        and augmentation are drawn by `seed`, the images of an epoch as `sampling` says (see `drawn_by`).
-        Images are scaled to a square of `image_size` when they are decoded; None leaves them as stored.
-
-        Raises:
-            DataError: when no batch can be made, or when the tensor backend cannot read the data.
+        `mean` and `std` are for values in 0..1, `batch_size` is that of all `world_size` ranks, which divide
+        it. `sampling` says how the images of an epoch are drawn (see `drawn_by`). Images are scaled to a
+        square of `image_size` when they are decoded; None leaves them as stored. DataError when there is no
+        batch, or the tensor backend cannot read the data.
         """
         if drop_last and len(dataset) < batch_size:
-            few = f"{len(dataset)} images are fewer than one batch of {batch_size}"
-            raise DataError(f"{few}, expected a smaller batch size, or drop_last: false")
+            raise DataError(f"{len(dataset)} images are fewer than one batch of {batch_size}")
         draw = drawn_by(sampling, dataset.labels)
         self._repeats = draw is not None
         self._order = lru_cache(maxsize=2)(lambda epoch: epoch_order(len(dataset), seed, epoch, draw))
@@ -153,18 +135,14 @@ class TrainLoader:
             self._finish = [TensorViews(views.train, mean, std)]
 
     def stream(self, start: int, stop: int) -> Generator[Batch]:
-        """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator.
-
-        Raises:
-            DataError: for an image that cannot be read, or is too small for an operation.
-        """
+        """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator."""
         generator, steps = torch.Generator(self._device), range(start, stop)
         cropped = from_workers(self._samples, map(self._keys, steps), self._workers, self._device)
         with closing(cropped):
             for step in steps:
                 index, first, total = self._rows(step)
                 index = to_device(index, self._device)
-                sources = next(cropped) if self._pixels is None else [self._pixels.index_select(0, index)]
+                sources = next(cropped)[1] if self._pixels is None else [self._pixels.index_select(0, index)]
                 generator.manual_seed(derive_seed("views", self._seed, step))
                 views = list[Tensor]()
                 for pixels, finish in zip(sources, self._finish, strict=True):

@@ -1,13 +1,11 @@
 """Data sets decoded once: into memory, or into a checked file that later runs map instead of decoding.
 
 The file is a NumPy array `[N, 3, H, W]`, uint8, named by a hash of all that decides its content, with its
-CRC-32 beside it, below `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`); it can be deleted at any time.
+SHA-256 beside it, below `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`); it can be deleted at any time.
 """
 
 import hashlib
 import os
-import re
-import zlib
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,17 +14,16 @@ import numpy as np
 import PIL
 import torch
 from filelock import FileLock
-from PIL import Image, features
+from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from zoo.data.dataset import ImageDataset
+from zoo.data.dataset import Encoded, ImageDataset
 from zoo.data.decode import own_cores, progress, scaled_to_square
-from zoo.data.streamed import Key, Samples, in_order
+from zoo.data.streamed import Key, Samples, from_workers, in_order
 from zoo.errors import DataError
 from zoo.files import write_atomic, write_text, writing
 
-FORMAT = 3
 PIECE, PARALLEL = 64, 1024  # images decoded before they are passed on; how many pay for worker processes
 
 
@@ -39,45 +36,36 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, device: torch.d
     Raises:
         DataError: for images that cannot be read or have different sizes, or a file that cannot be written.
     """
-    file = _file_of(dataset, image_size) if cache else None
-    if file is None:
+    encoded = dataset.encoded() if cache else None
+    if encoded is None:
         return _decoded(dataset, image_size).to(device)
-    checksum = file.with_suffix(".crc32")
+    file = _file_of(encoded, len(dataset), image_size)
+    checksum = file.with_suffix(".sha256")
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
-            if not checksum.exists() or not file.exists() or checksum.read_text() != _crc32(file):
-                pixels = _decoded(dataset, image_size)
-                write_atomic(file, partial(_write, pixels=pixels))
-                write_text(checksum, _crc32(file))
+            if not (file.exists() and checksum.exists() and checksum.read_text() == _sha256(file)):
+                write_atomic(file, partial(_write, pixels=_decoded(dataset, image_size)))
+                write_text(checksum, _sha256(file))
         return torch.from_numpy(np.load(file, mmap_mode="c")).to(device)
 
 
-def _file_of(dataset: ImageDataset, image_size: int | None) -> Path | None:
-    """Return where a data set's images are kept; None: they need no decoding."""
-    encoded = dataset.encoded()
-    if encoded is None:
-        return None
-    decoder = features.version("libjpeg_turbo") or features.version("jpg")
-    key = hashlib.sha256(f"{FORMAT} {PIL.__version__} {decoder} {image_size}\n".encode())
-    key.update(f"{len(dataset)} {encoded.selection}\n".encode())
+def _file_of(encoded: Encoded, count: int, image_size: int | None) -> Path:
+    """Return where the images of some files are kept."""
+    key = hashlib.sha256(f"{PIL.__version__} {image_size} {count} {encoded.selection}".encode())
     for path in encoded.files:
-        key.update(os.fsencode(os.path.abspath(path)) + b"\n")  # noqa: PTH100  # as text, 10x faster
+        key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
         with suppress(OSError):
             status = os.stat(path)  # noqa: PTH116
             # a copy can bring an old modification time along, but nobody sets the time of the change itself
             key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", str(dataset.settings.get("name") or "images"))[:64]
-    return Path(base, "zoo", "decoded", f"{readable}-{image_size or 'stored'}-{key.hexdigest()[:32]}.npy")
+    return Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.npy")
 
 
-def _crc32(file: Path) -> str:
-    crc = 0
+def _sha256(file: Path) -> str:
     with file.open("rb") as content:
-        while piece := content.read(1 << 26):
-            crc = zlib.crc32(piece, crc)
-    return f"{crc:08x}\n"
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _write(file: Path, pixels: Tensor) -> None:
@@ -103,7 +91,8 @@ def _decoded(dataset: ImageDataset, image_size: int | None) -> Tensor:
     samples = Samples(dataset, partial(_pixels, dataset=dataset, image_size=image_size, size=size))
     pixels = torch.empty(len(dataset), 3, height, width, dtype=torch.uint8)
     with progress(len(dataset), "decoding") as advance:
-        for places, (images,) in in_order(samples, PIECE, workers, torch.device("cpu")):
+        keys = in_order(len(dataset), PIECE)
+        for places, (images,) in from_workers(samples, keys, workers, torch.device("cpu")):
             pixels[places[0] : places[-1] + 1] = images
             advance(len(places))
     return pixels

@@ -24,9 +24,7 @@ from zoo.launch import neighbours
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 """Raster formats alone are opened: Pillow gives PostScript to another program."""
-_IMAGE = (
-    "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], uint8 or floats in 0..1"
-)
+_IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], floats in 0..1"
 
 
 def read_image(source: Any, name: str) -> Image.Image:
@@ -35,28 +33,29 @@ def read_image(source: Any, name: str) -> Image.Image:
     `source` is a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
     `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
     """
-    with _named(name):
-        if isinstance(source, Path | bytes):
-            with _opened(source) as image:
-                return to_rgb(image)
-        found = source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
-        if 0 in found.size:
-            raise ValueError(f"found {found.width} x {found.height} pixels")
-        return to_rgb(found)
+    with _named(name), _opened(source) as image:
+        if 0 in image.size:
+            raise ValueError(f"found {image.width} x {image.height} pixels")
+        return to_rgb(image)
 
 
 def read_size(source: Any, name: str) -> tuple[int, int]:
-    """Return width and height of an image, without decoding it; otherwise as `read_image`."""
-    if not isinstance(source, Path | bytes):
-        return read_image(source, name).size
+    """Return width and height of an image, without decoding a file; otherwise as `read_image`."""
     with _named(name), _opened(source) as image:
         return image.size
 
 
-def _opened(source: Path | bytes) -> Image.Image:
+@contextmanager
+def _opened(source: Any) -> Iterator[Image.Image]:
     if isinstance(source, Path) and source.exists() and not source.is_file():
         raise ValueError("found no regular file")  # reading a pipe or a device may never end
-    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+    if isinstance(source, Path | bytes):
+        with Image.open(
+            io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
+        ) as image:
+            yield image
+    else:
+        yield source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
 
 
 def _pixels(item: Any) -> NDArray[np.uint8]:
@@ -64,18 +63,18 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
     array = item
     torch = sys.modules.get("torch")  # whoever has a tensor has imported it
     if torch is not None and isinstance(item, torch.Tensor):
-        array = (item.detach().float() if item.is_floating_point() else item).cpu().numpy()
-        if array.dtype == np.float32 and array.size:
-            low, high = array.min(), array.max()
+        array = item.detach().movedim(0, -1) if item.ndim == 3 else item.detach()
+        if array.is_floating_point():
+            low, high = float(array.min()), float(array.max())
             if not (low >= 0 and high <= 1):
                 raise ValueError(f"found floats in {low:.3g}..{high:.3g}, expected 0..1, before Normalize")
-            array = np.rint(array * EIGHT_BIT).astype(np.uint8)
-        array = array.transpose(1, 2, 0) if array.ndim == 3 else array
+            array = (array.float() * EIGHT_BIT).round().to(torch.uint8)
+        array = array.cpu().numpy()
     if not isinstance(array, np.ndarray):
         raise ValueError(f"found {plain_kind(item)}, expected {_IMAGE}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
-    if array.dtype != np.uint8 or array.shape[2:] not in ((), (3,)) or array.ndim < 2 or not array.size:
+    if array.dtype != np.uint8 or array.shape[2:] not in ((), (3,)) or array.ndim < 2:
         raise ValueError(f"found {item.dtype} of {[*item.shape]}, expected {_IMAGE}")
     return np.ascontiguousarray(array)
 

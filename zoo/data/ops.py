@@ -21,12 +21,6 @@ def _ordered(bounds: list[float]) -> list[float]:
     return bounds
 
 
-def _odd(size: int) -> int:
-    if size % 2 == 0:
-        raise ValueError(f"found {size}, expected an odd number")
-    return size
-
-
 _Two = Field(min_length=2, max_length=2)
 PositiveRange = Annotated[list[Annotated[float, Field(gt=0)]], _Two, AfterValidator(_ordered)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -38,7 +32,9 @@ class RandomResizedCrop(Config):
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt = Field(description="Pixels of a side of the result.")
-    scale: ShareRange = Field([0.2, 1.0], description="Area as a share of the image's. Supervised: from 0.08.")
+    scale: ShareRange = Field(
+        [0.2, 1.0], description="Area as a share of the image's. Supervised: from 0.08."
+    )
     ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width over height.")
     interpolation: Interpolation = "bilinear"
 
@@ -77,12 +73,12 @@ class Grayscale(Config):
 
 
 class GaussianBlur(Config):
-    """Blur with a standard deviation drawn from `sigma`; `kernel_size` taps, edges reflected."""
+    """Blur with a standard deviation drawn from `sigma`; `kernel_size` taps, an odd number, edges reflected."""
 
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5
     sigma: PositiveRange = Field([0.1, 2.0], description="Range of the standard deviation, in pixels.")
-    kernel_size: Annotated[PositiveInt, AfterValidator(_odd)] = 23
+    kernel_size: PositiveInt = 23
 
 
 class Solarize(Config):

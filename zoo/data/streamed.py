@@ -20,8 +20,8 @@ from zoo.data.decode import own_cores, scaled_to_square
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
-Sample = list[Tensor] | tuple[int, str]  # of an image `[3, h, w]`, uint8, each; or its place and its error
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
+Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[3, h, w]`, uint8, or its error
 
 
 class Samples(Dataset[Sample]):
@@ -30,12 +30,9 @@ class Samples(Dataset[Sample]):
     def __init__(self, dataset: ImageDataset, make: Callable[[Image.Image, Key], list[Tensor]]) -> None:
         self._dataset, self._make = dataset, make
 
-    def __len__(self) -> int:
-        return len(self._dataset)
-
     def __getitem__(self, key: Key) -> Sample:
         try:
-            return self._make(self._dataset.image(key[1]), key)
+            return key[1], self._make(self._dataset.image(key[1]), key)
         except DataError as error:
             return key[1], str(error)
 
@@ -44,27 +41,33 @@ def crops(
     image: Image.Image, key: Key, *, of_views: Sequence[ops.Op], seed: int, image_size: int | None
 ) -> list[Tensor]:
     """Return the crop that each view begins with; all draws are a function of `seed` and key."""
-    image = scaled_to_square(image, image_size)
-    found = []
+    image, found = scaled_to_square(image, image_size), list[Tensor]()
     with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
         torch.default_generator.manual_seed(derive_seed("views", seed, *key))
         for op in of_views:
-            assert isinstance(op, ops.RandomResizedCrop)  # the recipe's schema allows no other operation here
+            assert isinstance(op, ops.RandomResizedCrop)  # `ViewsConfig` allows no other here
             mode = InterpolationMode(op.interpolation)
             found.append(pil_to_tensor(v2.RandomResizedCrop(op.size, op.scale, op.ratio, mode)(image)))
     return found
 
 
-def _collate(samples: list[Sample]) -> tuple[list[Tensor], dict[int, str]]:
-    """Return the readable images as batches `[B, 3, h, w]`, one a view, and the others' errors by place."""
-    readable = [sample for sample in samples if isinstance(sample, list)]
-    errors = dict(sample for sample in samples if isinstance(sample, tuple))
-    return [torch.stack(images) for images in zip(*readable, strict=True)], errors
+def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, str]]:
+    """Return the readable images' places, a batch `[B, 3, h, w]` of each view, and the others' errors."""
+    readable = [(place, views) for place, views in samples if not isinstance(views, str)]
+    views = [torch.stack(images) for images in zip(*(views for _, views in readable), strict=True)]
+    errors = {place: error for place, error in samples if isinstance(error, str)}
+    return [place for place, _ in readable], views, errors
 
 
 def _survive_first_sigterm(_worker: int) -> None:
     # torchrun and SLURM send it to a training and all its children: it needs them to save its state
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def in_order(count: int, batch_size: int) -> list[list[Key]]:
+    """Return the keys of batches of `count` images in the order of the data set."""
+    places = range(count)
+    return [[(0, place) for place in places[start : start + batch_size]] for start in places[::batch_size]]
 
 
 def from_workers(
@@ -73,11 +76,11 @@ def from_workers(
     workers: int,
     device: torch.device,
     errors: dict[int, str] | None = None,
-) -> Generator[list[Tensor]]:
-    """Yield the batches of all views for each list of keys; worker processes end with the iterator.
+) -> Generator[tuple[list[int], list[Tensor]]]:
+    """Yield the places of the images of each list of keys, and a batch of each of their views.
 
     An unreadable image is a DataError; with `errors` it is left out, and what is wrong with it is put there,
-    by its place in the data set.
+    by its place in the data set. Worker processes end with the iterator.
     """
     loader: DataLoader[Sample] = DataLoader(
         samples,
@@ -90,29 +93,14 @@ def from_workers(
     )
     batches = iter(loader)
     try:
-        for views, found in batches:
+        for places, views, found in batches:
             if found and errors is None:
                 raise DataError(next(iter(found.values())))
             if errors is not None:
                 errors |= found
-            yield views
+            yield places, views
     finally:
         del batches  # the last reference: ends the workers, also when this generator is abandoned
-
-
-def in_order(
-    samples: Samples,
-    batch_size: int,
-    workers: int,
-    device: torch.device,
-    errors: dict[int, str] | None = None,
-) -> Iterator[tuple[list[int], list[Tensor]]]:
-    """Yield all samples in order: the readable ones' places, and their views; `errors` as `from_workers`."""
-    places = range(len(samples))
-    batches = [places[start : start + batch_size] for start in places[::batch_size]]
-    keys: list[list[Key]] = [[(0, place) for place in batch] for batch in batches]
-    for batch, views in zip(batches, from_workers(samples, keys, workers, device, errors), strict=True):
-        yield [place for place in batch if place not in (errors or ())], views
 
 
 def _transform(image: Image.Image, _key: Key, *, transform: Callable[[Image.Image], Any]) -> list[Tensor]:
@@ -133,11 +121,8 @@ def eval_images(
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
 
     Pixels are those of timm's evaluation transform as `eval_view` has it; `mean` and `std` are those of the
-    channels for values in 0..1. `workers` processes decode (0: this one). `errors` gets what is wrong with
-    each unreadable image, by its place in the data set.
-
-    Raises:
-        DataError: for the first unreadable image, without `errors`.
+    channels for values in 0..1. `workers` processes decode (0: this one). An unreadable image is a DataError;
+    `errors` gets what is wrong with each instead, by its place in the data set.
     """
     from timm.data import create_transform
 
@@ -148,11 +133,11 @@ def eval_images(
         crop_pct=eval_view.crop_pct,
         use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
     )
-    samples = Samples(dataset, partial(_transform, transform=transform))
-    place = torch.device(device)
+    samples, place = Samples(dataset, partial(_transform, transform=transform)), torch.device(device)
     labels = torch.from_numpy(dataset.labels.copy())
     channel_mean, channel_std = (torch.tensor(each, device=place).view(3, 1, 1) for each in (mean, std))
-    for index, views in in_order(samples, batch_size, workers, place, errors):
+    keys = in_order(len(dataset), batch_size)
+    for index, views in from_workers(samples, keys, workers, place, errors):
         if views:
             images = views[0].to(place, non_blocking=True).float()
             yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does it

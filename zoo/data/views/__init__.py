@@ -7,7 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from zoo.data import ops
-from zoo.data.views import auto_augment, transforms
+from zoo.data.views import auto_augment
+from zoo.data.views import transforms as t
 from zoo.data.views.draws import Draws, constant
 
 # At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
@@ -32,10 +33,7 @@ class TensorViews:
         """Return one batch `[B, 3, h, w]`, float32 and normalised, a view.
 
         `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
-        which numbers are drawn of `generator`; by default they are all.
-
-        Raises:
-            DataError: when the images are too small for an operation.
+        which numbers are drawn of `generator`; by default they are all. DataError for too small ones.
         """
         mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
         total = len(images) if total is None else total
@@ -62,15 +60,9 @@ def augment(images: Tensor, view: Sequence[ops.Op], draws: Draws) -> Tensor:
 
 
 _OPERATIONS: dict[str, Callable[[Any, Tensor, Draws], Tensor]] = {
-    "random_resized_crop": transforms.random_resized_crop,
-    "pad_crop": transforms.pad_crop,
-    "horizontal_flip": transforms.horizontal_flip,
-    "random_affine": transforms.random_affine,
-    "gaussian_blur": transforms.gaussian_blur,
-    "cutout": transforms.cutout,
-    "color_jitter": transforms.color_jitter,
-    "grayscale": transforms.grayscale,
-    "solarize": transforms.solarize,
-    "auto_augment": auto_augment.auto_augment,
-    "rand_augment": auto_augment.auto_augment,
+    **{each.__name__: each for each in (t.random_resized_crop, t.pad_crop, t.random_affine, t.gaussian_blur)},
+    **{
+        each.__name__: each for each in (t.horizontal_flip, t.cutout, t.color_jitter, t.grayscale, t.solarize)
+    },
+    **dict.fromkeys(("auto_augment", "rand_augment"), auto_augment.auto_augment),
 }

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy
+from torchvision.transforms.v2.functional import equalize
 
 from zoo.data import ops
 from zoo.data.views.draws import Draws, only
@@ -38,21 +40,13 @@ _KINDS = {
 
 
 class Rows(NamedTuple):
-    """What can be drawn, one row each; or, after a draw, one row for each image.
+    """What can be drawn, one row each; or, after a draw, one row for each image."""
 
-    Attributes:
-        kind: which of the constants above `[R]`.
-        source: the place that each pixel is taken from `[R, H W]`, int32; -1 where that is outside.
-        shear: pixels down a column `[R]`, float64, for SHEARED.
-        table: the new value of each of the 256 `[R, 256]`, uint8.
-        factor: of a blend `[R]`.
-    """
-
-    kind: Tensor
-    source: Tensor
-    shear: Tensor
-    table: Tensor
-    factor: Tensor
+    kind: Tensor  # which of the constants above `[R]`
+    source: Tensor  # the place that each pixel is taken from `[R, H W]`, int32; -1 where that is outside
+    shear: Tensor  # pixels down a column `[R]`, float64, for SHEARED
+    table: Tensor  # the new value of each of the 256 `[R, 256]`, uint8
+    factor: Tensor  # of a blend `[R]`
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
@@ -62,13 +56,8 @@ def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: D
     pixels = (images * 255).round_().to(torch.uint8)
     for row in drawn.unbind(1):
         chosen = Rows(*(column.index_select(0, row) for column in rows))
-        pixels = apply(pixels, chosen, paco=is_paco(op))
+        pixels = apply(pixels, chosen, paco=getattr(op, "variant", None) == "paco")
     return pixels * (1 / 255)
-
-
-def is_paco(op: ops.AutoAugment | ops.RandAugment) -> bool:
-    """Return whether the operations are those of PaCo's authors, as `ops.AutoAugment` lists them."""
-    return isinstance(op, ops.AutoAugment) and op.variant == "paco"
 
 
 def draw(p: Tensor, draws: Draws) -> Tensor:
@@ -89,10 +78,10 @@ def space(
 ) -> tuple[Rows, Tensor]:
     """Return the rows that `draw` draws from, for images of one size, and the probabilities `p`."""
     if isinstance(op, ops.AutoAugment):
-        sequences, bins = AutoAugment(AutoAugmentPolicy(op.policy)).policies, BINS
+        sequences, bins, paco = AutoAugment(AutoAugmentPolicy.CIFAR10).policies, BINS, op.variant == "paco"
     else:
-        sequences, bins = [((name, 1.0, op.magnitude),) for name in RAND_AUGMENT], RAND_AUGMENT_BINS
-    paco, outcomes = is_paco(op), []
+        sequences, bins, paco = [((n, 1.0, op.magnitude),) for n in RAND_AUGMENT], RAND_AUGMENT_BINS, False
+    outcomes = []
     for name, _, index in (step for sequence in sequences for step in sequence):
         amount = strength(name, bins, index, height, width, paco=paco)
         one_sign = name not in SIGNED or (paco and name == "Rotate")
@@ -120,43 +109,42 @@ def strength(name: str, bins: int, index: int | None, height: int, width: int, *
 def rows_of(
     outcomes: Sequence[tuple[str, float]], height: int, width: int, device: torch.device, *, paco: bool
 ) -> Rows:
-    """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels."""
-    names, amounts = zip(*outcomes, strict=True)
-    sheared = ["ShearY"] if paco else []  # its policy has no ShearX
-    kinds = [_KINDS.get(name, SHEARED if name in sheared else MOVED) for name in names]
-    sources = [_source(*outcome, height, width, truncate=not paco) for outcome in outcomes]
+    """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels.
+
+    They say what Pillow makes of an image of places, and of one of the 256 values.
+    """
+    kinds, sources, tables = list[int](), list[NDArray[np.int32]](), list[NDArray[np.uint8]]()
+    for name, amount in outcomes:
+        places = Image.fromarray(np.arange(height * width, dtype=np.int32).reshape(height, width) + 1)
+        values = Image.fromarray(np.arange(LEVELS, dtype=np.uint8)[None])
+        if name == "Rotate":
+            places = places.rotate(amount)
+        elif name in ("ShearX", "ShearY", "TranslateX", "TranslateY"):
+            x, y = amount * name.endswith("X"), amount * name.endswith("Y")
+            if name.startswith("Shear"):
+                affine = (1, x, 0, y, 1, 0)
+            else:
+                affine = (1, 0, x, 0, 1, y) if paco else (1, 0, -int(x), 0, 1, -int(y))
+            places = places.transform(places.size, Image.Transform.AFFINE, affine)
+        elif name == "Brightness":
+            values = ImageEnhance.Brightness(values).enhance(1 + amount)
+        elif name == "Posterize":
+            values = ImageOps.posterize(values, int(amount))
+        elif name in ("Solarize", "Invert"):
+            values = ImageOps.solarize(values, 255 * amount)  # type: ignore[arg-type]  # from 0 on: all
+        kinds.append(
+            SHEARED if paco and name == "ShearY" else _KINDS.get(name, MOVED)
+        )  # ShearX: in no policy
+        sources.append(np.array(places).flatten() - 1)
+        tables.append(np.array(values)[0])
+    amounts = torch.tensor([amount for _, amount in outcomes], dtype=torch.float64, device=device)
     return Rows(
         torch.tensor(kinds, device=device),
-        torch.stack(sources).to(device),
-        torch.tensor(amounts, dtype=torch.float64, device=device),
-        torch.stack([_table(*outcome) for outcome in outcomes]).to(device),
-        torch.tensor([1 + amount for amount in amounts], device=device),
+        torch.from_numpy(np.stack(sources)).to(device),
+        amounts,
+        torch.from_numpy(np.stack(tables)).to(device),
+        (1 + amounts).float(),
     )
-
-
-def _source(name: str, strength: float, height: int, width: int, *, truncate: bool) -> Tensor:
-    """Return where an operation takes each pixel from: what Pillow makes of an image of places."""
-    places = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
-    shift = -float(int(strength)) if truncate else strength
-    x, y = shift * (name == "TranslateX"), shift * (name == "TranslateY")
-    along_x, along_y = strength * (name == "ShearX"), strength * (name == "ShearY")
-    if name == "Rotate":
-        places = places.rotate(strength)
-    else:
-        places = places.transform(places.size, Image.Transform.AFFINE, (1, along_x, x, along_y, 1, y))
-    return torch.from_numpy(np.array(places)).flatten() - 1
-
-
-def _table(name: str, strength: float) -> Tensor:
-    """Return what Pillow makes of each of the 256 values."""
-    values = Image.fromarray(np.arange(LEVELS, dtype=np.uint8)[None])
-    if name == "Brightness":
-        values = ImageEnhance.Brightness(values).enhance(1 + strength)
-    elif name == "Posterize":
-        values = ImageOps.posterize(values, int(strength))
-    elif name in ("Solarize", "Invert"):
-        values = ImageOps.solarize(values, 255 * strength)  # type: ignore[arg-type]  # from 0 on: all
-    return torch.from_numpy(np.array(values)).flatten()
 
 
 def apply(images: Tensor, rows: Rows, *, paco: bool) -> Tensor:
@@ -165,7 +153,9 @@ def apply(images: Tensor, rows: Rows, *, paco: bool) -> Tensor:
     images = only(kind == MOVED, partial(move, fill=fill), images, rows.source)
     if paco:  # on a GPU it is computed for all images
         images = only(kind == SHEARED, partial(shear, fill=fill), images, rows.shear)
-    images = only((kind >= TABLE) & (kind <= EQUALIZE), look_up, images, kind, rows.table)
+    images = only(kind == TABLE, look_up, images, rows.table)
+    images = only(kind == AUTO_CONTRAST, auto_contrast, images)
+    images = only(kind == EQUALIZE, equalize, images)
     return only(kind >= COLOR, blend, images, kind, rows.factor)
 
 
@@ -191,32 +181,18 @@ def shear(images: Tensor, along: Tensor, fill: int) -> Tensor:
     return cubic.clamp_(0, 255).to(torch.uint8).masked_fill_(~inside[:, None], fill)
 
 
-def look_up(images: Tensor, kind: Tensor, table: Tensor) -> Tensor:
-    """Replace each value by that of a table: the row's own, or one made of the image."""
+def look_up(images: Tensor, table: Tensor) -> Tensor:
+    """Replace each value by that of its image's table."""
     tables = table[:, None].expand(-1, images.shape[1], -1)
-    tables = only(kind == AUTO_CONTRAST, auto_contrast_tables, tables, images)
-    tables = only(kind == EQUALIZE, equalize_tables, tables, images)
     return tables.gather(2, images.flatten(2).long()).view_as(images)
 
 
-def auto_contrast_tables(unchanged: Tensor, images: Tensor) -> Tensor:
-    """Return the tables `[B, 3, 256]` that stretch each channel of each image to 0..255."""
-    low, high = (limit.double()[..., None] for limit in images.flatten(2).aminmax(dim=2))
+def auto_contrast(images: Tensor) -> Tensor:
+    """Stretch each channel of each image to 0..255."""
+    low, high = (limit.double()[..., None, None] for limit in images.flatten(2).aminmax(dim=2))
     scale = torch.full_like(low, 255).div_((high - low).clamp(min=1))  # 255 / x would be 255 * (1 / x)
-    values = torch.arange(LEVELS, device=images.device, dtype=torch.float64)
-    tables = (values * scale + -low * scale).clamp_(0, 255).to(torch.uint8)
-    return torch.where(high > low, tables, unchanged)
-
-
-def equalize_tables(unchanged: Tensor, images: Tensor) -> Tensor:
-    """Return the tables `[B, 3, 256]` that make the values of each channel of each image equally frequent."""
-    flat = images.flatten(2).long()
-    counts = flat.new_zeros((*flat.shape[:2], LEVELS))
-    counts.scatter_add_(2, flat, flat.new_ones(()).expand_as(flat))
-    step = (flat.shape[2] - counts.gather(2, flat.amax(2, keepdim=True))) // 255
-    below = counts.cumsum(2) - counts
-    tables = ((step // 2 + below) // step.clamp(min=1)).clamp_(max=255).to(torch.uint8)
-    return torch.where(step > 0, tables, unchanged)
+    stretched = (images * scale).sub_(low * scale).clamp_(0, 255).to(torch.uint8)
+    return torch.where(high > low, stretched, images)
 
 
 def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:

@@ -74,8 +74,9 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
     """Blur each image by a standard deviation of its own; DataError for a kernel too large for the images."""
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
-        large = f"kernel_size {op.kernel_size} is too large for images of {height}x{width} pixels"
-        raise DataError(f"gaussian_blur: {large}, expected at most {2 * min(height, width) - 1}")
+        raise DataError(
+            f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width} pixels"
+        )
 
     def blurred(images: Tensor, sigma: Tensor) -> Tensor:
         rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
@@ -117,8 +118,7 @@ def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
     height, width = images.shape[-2:]
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
-        padded = f"images of {height}x{width} pixels padded by {op.padding}"
-        raise DataError(f"pad_crop: {padded} are smaller than size {op.size}")
+        raise DataError(f"pad_crop: {height}x{width} pixels padded by {op.padding} are less than {op.size}")
     top, left = (draws.randint(float(space + 1)).long() for space in room)
     # a view: [B, 3, rows, columns, size, size]
     windows = F.pad(images, [op.padding] * 4).unfold(2, op.size, 1).unfold(3, op.size, 1)
@@ -151,13 +151,13 @@ def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
     def covered(center: Tensor, length: int) -> Tensor:
         start = (center - (size / 2).floor())[:, None]
         position = torch.arange(length, device=images.device)
-        return ((position >= start) & (position < start + size[:, None])).to(images.dtype)
+        return (position >= start) & (position < start + size[:, None])
 
     height, width = images.shape[-2:]
     y, x = (draws.randint(float(length)) for length in (height, width))
     size = draws.chosen(op.p) * float(op.size)  # 0 covers nothing
-    hole = covered(y, height)[:, :, None] * covered(x, width)[:, None, :]
-    return images * (1 - hole)[:, None]
+    hole = covered(y, height)[:, None, :, None] & covered(x, width)[:, None, None, :]
+    return images.masked_fill(hole, 0)
 
 
 def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
@@ -234,8 +234,4 @@ def grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
 
 def solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
     """Invert values of at least 128 / 255, after rounding to 8 bits as Pillow has them."""
-
-    def inverted(images: Tensor) -> Tensor:
-        return torch.where((images * 255).round() >= 128, 1 - images, images)
-
-    return only(draws.chosen(op.p), inverted, images)
+    return only(draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= 128, 1 - x, x), images)
