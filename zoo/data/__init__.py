@@ -12,6 +12,7 @@ from zoo.lazy import attributes
 if TYPE_CHECKING:
     from zoo.data.batches import Batch as Batch
     from zoo.data.batches import TrainLoader as TrainLoader
+    from zoo.data.batches import eval_images as eval_images
     from zoo.data.config import DataConfig as DataConfig
     from zoo.data.config import EvalView as EvalView
     from zoo.data.config import LongTail as LongTail
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from zoo.data.config import parse_data_spec as parse_data_spec
     from zoo.data.dataset import ImageDataset as ImageDataset
     from zoo.data.sources import open_dataset as open_dataset
-    from zoo.data.streamed import eval_images as eval_images
     from zoo.data.views import TensorViews as TensorViews
 
 _HOME_OF = {
@@ -28,7 +28,7 @@ _HOME_OF = {
     "ImageDataset": "dataset",
     "TensorViews": "views",
     "TrainLoader": "batches",
-    "eval_images": "streamed",
+    "eval_images": "batches",
     "open_dataset": "sources",
 }
 __all__ = [*_HOME_OF]  # noqa: PLE0604

@@ -1,25 +1,30 @@
-"""Training batches as a pure function of their position in the run, and the order of images in an epoch."""
+"""Batches of images: of a training, as a pure function of their position in it, and of an evaluation."""
 
-from collections.abc import Callable, Generator, Sequence
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2.functional import pil_to_tensor
 
-from zoo.data.cache import decode_all
-from zoo.data.config import ViewsConfig
+from zoo.data.config import EvalView, ViewsConfig
 from zoo.data.dataset import ImageDataset
-from zoo.data.streamed import Key, Samples, crops, from_workers
+from zoo.data.decode import decode_all, own_cores, scaled_to_square
 from zoo.data.views import TensorViews
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
 Sampling = Literal["instance", "class_balanced", "square_root"]
-
+Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
+Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[3, h, w]`, uint8, or its error
 _Draw = Callable[[torch.Generator], Tensor]
 
 
@@ -84,6 +89,79 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+class Samples(Dataset[Sample]):
+    """What `make` makes of an image and its key."""
+
+    def __init__(self, dataset: ImageDataset, make: Callable[[Image.Image, Key], list[Tensor]]) -> None:
+        self._dataset, self._make = dataset, make
+
+    def __getitem__(self, key: Key) -> Sample:
+        try:
+            return key[1], self._make(self._dataset.image(key[1]), key)
+        except DataError as error:
+            return key[1], str(error)
+
+
+def _crop(
+    image: Image.Image, key: Key, *, crops: Sequence[Any], seed: int, image_size: int | None
+) -> list[Tensor]:
+    """Return the crop that each view begins with; all draws are a function of `seed` and key."""
+    image = scaled_to_square(image, image_size)
+    with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
+        torch.default_generator.manual_seed(derive_seed("views", seed, *key))
+        return [pil_to_tensor(crop(image)) for crop in crops]
+
+
+def _transform(image: Image.Image, _key: Key, *, transform: Callable[[Image.Image], Any]) -> list[Tensor]:
+    return [torch.from_numpy(np.ascontiguousarray(transform(image)))]
+
+
+def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, str]]:
+    """Return the readable images' places, a batch `[B, 3, h, w]` of each view, and the others' errors."""
+    readable = [(place, views) for place, views in samples if not isinstance(views, str)]
+    views = [torch.stack(images) for images in zip(*(views for _, views in readable), strict=True)]
+    errors = {place: error for place, error in samples if isinstance(error, str)}
+    return [place for place, _ in readable], views, errors
+
+
+def _survive_first_sigterm(_worker: int) -> None:
+    # torchrun and SLURM send it to a training and all its children: it needs them to save its state
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def from_workers(
+    samples: Samples,
+    keys: Iterable[list[Key]],
+    workers: int,
+    device: torch.device,
+    errors: dict[int, str] | None = None,
+) -> Generator[tuple[list[int], list[Tensor]]]:
+    """Yield the places of the images of each list of keys, and a batch of each of their views.
+
+    An unreadable image is a DataError; with `errors` it is left out, and what is wrong with it is put there,
+    by its place in the data set. Worker processes end with the iterator.
+    """
+    loader: DataLoader[Sample] = DataLoader(
+        samples,
+        batch_sampler=keys,
+        num_workers=min(workers, own_cores()),
+        collate_fn=_collate,
+        pin_memory=device.type == "cuda",  # else copies would wait for the device
+        generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
+        worker_init_fn=_survive_first_sigterm,
+    )
+    batches = iter(loader)
+    try:
+        for places, views, found in batches:
+            if found and errors is None:
+                raise DataError(next(iter(found.values())))
+            if errors is not None:
+                errors |= found
+            yield places, views
+    finally:
+        del batches  # the last reference: ends the workers, also when this generator is abandoned
+
+
 class TrainLoader:
     """Batches of augmented views, addressed by their global step; `steps_per_epoch` on every rank.
 
@@ -126,13 +204,17 @@ class TrainLoader:
         self._seed, self._workers, self._device = seed, views.workers, torch.device(device)
         self._labels, candidates = torch.from_numpy(dataset.labels.copy()).to(device), dataset.candidates
         self._candidates = None if candidates is None else torch.from_numpy(candidates.copy()).to(device)
-        heads = [op for view in views.train for op in view[:1]]
-        self._samples = Samples(dataset, partial(crops, of_views=heads, seed=seed, image_size=image_size))
+        crops = [
+            v2.RandomResizedCrop(op.size, op.scale, op.ratio, InterpolationMode(op.interpolation))
+            for op in (view[0] for view in views.train if views.backend == "stream")
+            if op.op == "random_resized_crop"  # `ViewsConfig` allows no other
+        ]
+        self._samples = Samples(dataset, partial(_crop, crops=crops, seed=seed, image_size=image_size))
         self._finish = [TensorViews([view[1:]], mean, std) for view in views.train]
         self._pixels: Tensor | None = None
         if views.backend == "tensor":
-            self._pixels = decode_all(dataset, image_size, device=self._device, cache=views.cache)
-            self._finish = [TensorViews(views.train, mean, std)]
+            pixels = torch.from_numpy(decode_all(dataset, image_size, cache=views.cache))
+            self._pixels, self._finish = pixels.to(self._device), [TensorViews(views.train, mean, std)]
 
     def stream(self, start: int, stop: int) -> Generator[Batch]:
         """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator."""
@@ -163,3 +245,40 @@ class TrainLoader:
         index, first, _ = self._rows(step)
         start = number * self._batch_size + first
         return [(epoch, i, start + n) if self._repeats else (epoch, i) for n, i in enumerate(index.tolist())]
+
+
+def eval_images(
+    dataset: ImageDataset,
+    eval_view: EvalView,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    workers: int = 0,
+    errors: dict[int, str] | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
+
+    Pixels are those of timm's evaluation transform as `eval_view` has it; `mean` and `std` are those of the
+    channels for values in 0..1. `workers` processes decode (0: this one). An unreadable image is a DataError;
+    `errors` gets what is wrong with each instead, by its place in the data set.
+    """
+    from timm.data import create_transform
+
+    transform = create_transform(
+        input_size=(3, eval_view.size, eval_view.size),
+        is_training=False,
+        interpolation=eval_view.interpolation,
+        crop_pct=eval_view.crop_pct,
+        use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
+    )
+    samples, place = Samples(dataset, partial(_transform, transform=transform)), torch.device(device)
+    labels = torch.from_numpy(dataset.labels.copy())
+    channel_mean, channel_std = (torch.tensor(each, device=place).view(3, 1, 1) for each in (mean, std))
+    starts = range(0, len(dataset), batch_size)
+    keys: list[list[Key]] = [[(0, i) for i in range(len(dataset))[n : n + batch_size]] for n in starts]
+    for index, views in from_workers(samples, keys, workers, place, errors):
+        if views:
+            images = views[0].to(place, non_blocking=True).float()
+            yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does it

@@ -1,17 +1,21 @@
-"""From a file, encoded bytes or an array to an RGB image, or one clear error."""
+"""From a file, encoded bytes or an array to an RGB image, or one clear error; whole data sets, decoded once."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import PIL
+from filelock import FileLock
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rich.console import Console
@@ -19,8 +23,12 @@ from rich.progress import Progress
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
+from zoo.files import write_atomic, write_text, writing
 from zoo.images import EIGHT_BIT, to_rgb
 from zoo.launch import neighbours
+
+if TYPE_CHECKING:
+    from zoo.data.dataset import Encoded, ImageDataset
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 """Raster formats alone are opened: Pillow gives PostScript to another program."""
@@ -33,7 +41,7 @@ def read_image(source: Any, name: str) -> Image.Image:
     `source` is a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
     `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
     """
-    with _named(name), _opened(source) as image:
+    with _opened(source, name) as image:
         if 0 in image.size:
             raise ValueError(f"found {image.width} x {image.height} pixels")
         return to_rgb(image)
@@ -41,21 +49,26 @@ def read_image(source: Any, name: str) -> Image.Image:
 
 def read_size(source: Any, name: str) -> tuple[int, int]:
     """Return width and height of an image, without decoding a file; otherwise as `read_image`."""
-    with _named(name), _opened(source) as image:
+    with _opened(source, name) as image:
         return image.size
 
 
 @contextmanager
-def _opened(source: Any) -> Iterator[Image.Image]:
-    if isinstance(source, Path) and source.exists() and not source.is_file():
-        raise ValueError("found no regular file")  # reading a pipe or a device may never end
-    if isinstance(source, Path | bytes):
-        with Image.open(
-            io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
-        ) as image:
-            yield image
-    else:
-        yield source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+def _opened(source: Any, name: str) -> Iterator[Image.Image]:
+    try:
+        if isinstance(source, Path) and source.exists() and not source.is_file():
+            raise ValueError("found no regular file")  # reading a pipe or a device may never end
+        if isinstance(source, Path | bytes):
+            file = io.BytesIO(source) if isinstance(source, bytes) else source
+            with Image.open(file, formats=FORMATS) as image:
+                yield image
+        else:
+            yield source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+    except FileNotFoundError:
+        raise DataError(f'image "{name}": no such file') from None
+    except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f'image "{name}" cannot be read: {reason}') from None
 
 
 def _pixels(item: Any) -> NDArray[np.uint8]:
@@ -79,17 +92,6 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array)
 
 
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f'image "{name}": no such file') from None
-    except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f'image "{name}" cannot be read: {reason}') from None
-
-
 def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
     """Return the central square, scaled to `size` x `size` pixels (bicubic, antialiased); None: as it is."""
     if size is None or image.size == (size, size):
@@ -110,3 +112,67 @@ def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
     """Show a bar on a terminal, and yield what is called with each number of images done."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         yield partial(bar.advance, bar.add_task(doing, total=total))
+
+
+def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
+    """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: they must be equally large.
+
+    With `cache` those that need decoding are kept as a NumPy array, with its SHA-256 beside it, below
+    `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`): where it is intact it is mapped. DataError for images
+    that cannot be read or have different sizes, or a file that cannot be written.
+    """
+    encoded = dataset.encoded() if cache else None
+    if encoded is None:
+        return _decoded(dataset, image_size)
+    file = _file_of(encoded, len(dataset), image_size)
+    checksum = file.with_suffix(".sha256")
+    with writing(f'"{file}"', DataError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
+            if not (file.exists() and checksum.exists() and checksum.read_text() == _sha256(file)):
+                write_atomic(file, partial(_write, pixels=_decoded(dataset, image_size)))
+                write_text(checksum, _sha256(file))
+        return np.load(file, mmap_mode="c")  # type: ignore[no-any-return]
+
+
+def _file_of(encoded: Encoded, count: int, image_size: int | None) -> Path:
+    """Return where the images of some files are kept: under a hash of all that decides the content."""
+    key = hashlib.sha256(f"{PIL.__version__} {image_size} {count} {encoded.selection}".encode())
+    for path in encoded.files:
+        key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
+            # a copy can bring an old modification time along, but nobody sets the time of the change itself
+            key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
+    return Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.npy")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _write(file: Path, pixels: NDArray[np.uint8]) -> None:
+    with file.open("wb") as content:  # a mapped file on a full disk would end the process
+        np.save(content, pixels)
+
+
+def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]:
+    """Return all images `[N, 3, H, W]`."""
+    first = scaled_to_square(dataset.image(0), image_size)
+    pixels = np.empty((len(dataset), 3, first.height, first.width), dtype=np.uint8)
+
+    def decode(place: int) -> None:
+        image = scaled_to_square(dataset.image(place), image_size)
+        if image.size != first.size:
+            sizes = f"{image.width}x{image.height} pixels, expected {first.width}x{first.height} as the first"
+            raise DataError(f'image "{dataset.name_of(place)}" has {sizes}: set data.image_size')
+        pixels[place] = np.asarray(image).transpose(2, 0, 1)
+
+    # Pillow decodes outside of Python's lock; a program's images may come from code made for one thread
+    threads = own_cores() if dataset.encoded() is not None else 1
+    with progress(len(dataset), "decoding") as advance, ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(decode, range(len(dataset))):
+            advance(1)
+    return pixels
