@@ -1,7 +1,7 @@
 """Batches of images: of a training, as a pure function of their position in it, and of an evaluation."""
 
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
@@ -9,15 +9,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import InterpolationMode, v2
-from torchvision.transforms.v2.functional import pil_to_tensor
 
 from zoo.data.config import EvalView, ViewsConfig
 from zoo.data.dataset import ImageDataset
 from zoo.data.decode import decode_all, own_cores, scaled_to_square
+from zoo.data.ops import RandomResizedCrop
 from zoo.data.views import TensorViews
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
@@ -25,7 +24,6 @@ from zoo.seeding import derive_seed
 Sampling = Literal["instance", "class_balanced", "square_root"]
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
 Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[3, h, w]`, uint8, or its error
-_Draw = Callable[[torch.Generator], Tensor]
 
 
 class Batch(NamedTuple):
@@ -50,70 +48,48 @@ def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> i
     return epochs * min(size, per_epoch * batch_size) + rest * batch_size
 
 
-def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> _Draw | None:
-    """Return what draws an epoch of the images with `labels` `[N]`, N places `[N]`; None: each image once.
+def epoch_order(labels: NDArray[np.int64], sampling: Sampling, seed: int, epoch: int) -> Tensor:
+    """Return the images of an epoch, their places `[N]`, int64, for images with `labels` `[N]`.
 
-    Drawn with replacement are a class, with the probability n_c^q / sum n^q, then one of its n_c images, each
-    equally likely. `class_balanced` is q = 0, `square_root` q = 1/2. DataError for images without labels.
+    `instance` is a permutation. Else with replacement a class is drawn, with the probability n_c^q / sum n^q,
+    then one of its n_c images: `class_balanced` is q = 0, `square_root` q = 1/2.
     Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1.
     """
+    generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
     if sampling == "instance":
-        return None
-    if (labels < 0).any():
-        raise DataError(f'sampling: found "{sampling}" and images without labels, expected "instance"')
+        return torch.randperm(len(labels), generator=generator)
     of_class = torch.from_numpy(np.argsort(labels, kind="stable"))
     counts = torch.from_numpy(np.unique(labels, return_counts=True)[1])
     first = counts.cumsum(0) - counts
     upto = (counts.double() ** (0.5 if sampling == "square_root" else 0.0)).cumsum(0)
-
-    def draw(generator: torch.Generator) -> Tensor:
-        shares = torch.rand(2, len(labels), generator=generator, dtype=torch.float64)
-        # the largest share of all may round to 1
-        drawn = torch.searchsorted(upto, shares[0] * upto[-1], right=True).clamp(max=len(counts) - 1)
-        member = torch.minimum((shares[1] * counts[drawn]).long(), counts[drawn] - 1)
-        return of_class[first[drawn] + member]
-
-    return draw
-
-
-def epoch_order(size: int, seed: int, epoch: int, draw: _Draw | None) -> Tensor:
-    """Return the images of an epoch `[N]`, int64, drawn on the CPU: a permutation without `draw`."""
-    generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
-    return draw(generator) if draw else torch.randperm(size, generator=generator)
+    shares = torch.rand(2, len(labels), generator=generator, dtype=torch.float64)
+    # the largest share of all may round to 1
+    drawn = torch.searchsorted(upto, shares[0] * upto[-1], right=True).clamp(max=len(counts) - 1)
+    return of_class[first[drawn] + torch.minimum((shares[1] * counts[drawn]).long(), counts[drawn] - 1)]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
-    if tensor.device.type == device.type:
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    is_there = tensor.device.type == device.type
+    return tensor if is_there else tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Samples(Dataset[Sample]):
-    """What `make` makes of an image and its key."""
+    """What each of some transforms makes of an image; their draws are a function of `seed` and key."""
 
-    def __init__(self, dataset: ImageDataset, make: Callable[[Image.Image, Key], list[Tensor]]) -> None:
-        self._dataset, self._make = dataset, make
+    def __init__(
+        self, dataset: ImageDataset, transforms: Sequence[Any], seed: int = 0, image_size: int | None = None
+    ) -> None:
+        self._dataset, self._transforms, self._seed, self._image_size = dataset, transforms, seed, image_size
 
     def __getitem__(self, key: Key) -> Sample:
         try:
-            return key[1], self._make(self._dataset.image(key[1]), key)
+            image = scaled_to_square(self._dataset.image(key[1]), self._image_size)
         except DataError as error:
             return key[1], str(error)
-
-
-def _crop(
-    image: Image.Image, key: Key, *, crops: Sequence[Any], seed: int, image_size: int | None
-) -> list[Tensor]:
-    """Return the crop that each view begins with; all draws are a function of `seed` and key."""
-    image = scaled_to_square(image, image_size)
-    with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
-        torch.default_generator.manual_seed(derive_seed("views", seed, *key))
-        return [pil_to_tensor(crop(image)) for crop in crops]
-
-
-def _transform(image: Image.Image, _key: Key, *, transform: Callable[[Image.Image], Any]) -> list[Tensor]:
-    return [torch.from_numpy(np.ascontiguousarray(transform(image)))]
+        with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
+            torch.default_generator.manual_seed(derive_seed("views", self._seed, *key))
+            return key[1], [torch.as_tensor(transform(image)) for transform in self._transforms]
 
 
 def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, str]]:
@@ -166,8 +142,8 @@ class TrainLoader:
     """Batches of augmented views, addressed by their global step; `steps_per_epoch` on every rank.
 
     Batch number `step` depends on the arguments and on `step` alone, so `stream(k, n)` is bit for bit the
-    tail of `stream(0, n)`, and a resumed run needs nothing of the loader saved. The order is the same for both
-    backends; views made here draw by seed and step, crops of a worker by seed, epoch and image. With several
+    tail of `stream(0, n)`, and a resumed run needs nothing of the loader saved. Both backends have the same
+    order; views made here draw by seed and step, crops of a worker by seed, epoch and image. With several
     ranks a batch is a rank's rows of what one rank would have, on a CPU bit for bit.
     """
 
@@ -190,15 +166,15 @@ class TrainLoader:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
         `mean` and `std` are for values in 0..1, `batch_size` is that of all `world_size` ranks, which divide
-        it. `sampling` says how the images of an epoch are drawn (see `drawn_by`). Images are scaled to a
-        square of `image_size` when they are decoded; None leaves them as stored. DataError when there is no
-        batch, or the tensor backend cannot read the data.
+        it. `sampling` is that of `epoch_order`. Images are scaled to a square of `image_size` when they are
+        decoded; None leaves them as stored. DataError without a batch, or for images that cannot be read.
         """
         if drop_last and len(dataset) < batch_size:
             raise DataError(f"{len(dataset)} images are fewer than one batch of {batch_size}")
-        draw = drawn_by(sampling, dataset.labels)
-        self._repeats = draw is not None
-        self._order = lru_cache(maxsize=2)(lambda epoch: epoch_order(len(dataset), seed, epoch, draw))
+        if sampling != "instance" and (dataset.labels < 0).any():
+            raise DataError(f'sampling: found "{sampling}" and images without labels, expected "instance"')
+        self._order = lru_cache(maxsize=2)(partial(epoch_order, dataset.labels, sampling, seed))
+        self._repeats = sampling != "instance"
         self.steps_per_epoch = batches_per_epoch(len(dataset), batch_size, drop_last=drop_last)
         self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
         self._seed, self._workers, self._device = seed, views.workers, torch.device(device)
@@ -206,10 +182,12 @@ class TrainLoader:
         self._candidates = None if candidates is None else torch.from_numpy(candidates.copy()).to(device)
         crops = [
             v2.RandomResizedCrop(op.size, op.scale, op.ratio, InterpolationMode(op.interpolation))
-            for op in (view[0] for view in views.train if views.backend == "stream")
-            if op.op == "random_resized_crop"  # `ViewsConfig` allows no other
+            for view in views.train
+            for op in view[:1]
+            if isinstance(op, RandomResizedCrop)  # as `ViewsConfig` has it for worker processes
         ]
-        self._samples = Samples(dataset, partial(_crop, crops=crops, seed=seed, image_size=image_size))
+        transforms = [v2.Compose([crop, v2.PILToTensor()]) for crop in crops]
+        self._samples = Samples(dataset, transforms, seed, image_size)
         self._finish = [TensorViews([view[1:]], mean, std) for view in views.train]
         self._pixels: Tensor | None = None
         if views.backend == "tensor":
@@ -266,19 +244,14 @@ def eval_images(
     """
     from timm.data import create_transform
 
-    transform = create_transform(
-        input_size=(3, eval_view.size, eval_view.size),
-        is_training=False,
-        interpolation=eval_view.interpolation,
-        crop_pct=eval_view.crop_pct,
-        use_prefetcher=True,  # leaves values in 8 bits; they are normalised in batches
-    )
-    samples, place = Samples(dataset, partial(_transform, transform=transform)), torch.device(device)
-    labels = torch.from_numpy(dataset.labels.copy())
-    channel_mean, channel_std = (torch.tensor(each, device=place).view(3, 1, 1) for each in (mean, std))
-    starts = range(0, len(dataset), batch_size)
-    keys: list[list[Key]] = [[(0, i) for i in range(len(dataset))[n : n + batch_size]] for n in starts]
-    for index, views in from_workers(samples, keys, workers, place, errors):
+    how = {"interpolation": eval_view.interpolation, "crop_pct": eval_view.crop_pct}
+    # the prefetcher's form leaves values in 8 bits; they are normalised in batches
+    transform = create_transform(eval_view.size, **how, use_prefetcher=True)
+    samples, device = Samples(dataset, [transform]), torch.device(device)
+    labels, every = torch.from_numpy(dataset.labels.copy()), range(len(dataset))
+    channel_mean, channel_std = (torch.tensor(each, device=device).view(3, 1, 1) for each in (mean, std))
+    keys: list[list[Key]] = [[(0, i) for i in every[n : n + batch_size]] for n in every[::batch_size]]
+    for index, views in from_workers(samples, keys, workers, device, errors):
         if views:
-            images = views[0].to(place, non_blocking=True).float()
+            images = views[0].to(device, non_blocking=True).float()
             yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does it

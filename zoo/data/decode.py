@@ -1,4 +1,4 @@
-"""From a file, encoded bytes or an array to an RGB image, or one clear error; whole data sets, decoded once."""
+"""From a file, encoded bytes or an array to an RGB image, or one clear error; data sets decoded once."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
 def own_cores() -> int:
     """Return this process's share of the cores of its node, at least 1."""
     share = (os.cpu_count() or 1) // neighbours()
-    if hasattr(os, "sched_getaffinity"):  # a launcher that binds each rank to some has divided them already
-        share = min(share, len(os.sched_getaffinity(0)))
-    return max(1, share)
+    # a launcher that binds each rank to some has divided them already
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else share
+    return max(1, min(share, bound))
 
 
 @contextmanager
@@ -117,27 +117,32 @@ def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
 def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
     """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: they must be equally large.
 
-    With `cache` those that need decoding are kept as a NumPy array, with its SHA-256 beside it, below
+    With `cache` those that need decoding are kept as a file, with its SHA-256 beside it, below
     `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`): where it is intact it is mapped. DataError for images
     that cannot be read or have different sizes, or a file that cannot be written.
     """
     encoded = dataset.encoded() if cache else None
     if encoded is None:
         return _decoded(dataset, image_size)
-    file = _file_of(encoded, len(dataset), image_size)
+    width, height = (image_size, image_size) if image_size else dataset.size_of(0)
+    file = _file_of(encoded, f"{PIL.__version__} {len(dataset)} {image_size}")
     checksum = file.with_suffix(".sha256")
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
-            if not (file.exists() and checksum.exists() and checksum.read_text() == _sha256(file)):
-                write_atomic(file, partial(_write, pixels=_decoded(dataset, image_size)))
-                write_text(checksum, _sha256(file))
-        return np.load(file, mmap_mode="c")  # type: ignore[no-any-return]
+            with suppress(FileNotFoundError, ValueError):  # not there, or cut short
+                kept = np.memmap(file, np.uint8, "c", shape=(len(dataset), 3, height, width))
+                if checksum.read_text() == hashlib.sha256(kept).hexdigest():
+                    return kept
+            pixels = _decoded(dataset, image_size)
+            write_atomic(file, pixels.tofile)
+            write_text(checksum, hashlib.sha256(pixels).hexdigest())
+    return pixels
 
 
-def _file_of(encoded: Encoded, count: int, image_size: int | None) -> Path:
+def _file_of(encoded: Encoded, decoding: str) -> Path:
     """Return where the images of some files are kept: under a hash of all that decides the content."""
-    key = hashlib.sha256(f"{PIL.__version__} {image_size} {count} {encoded.selection}".encode())
+    key = hashlib.sha256(f"{decoding} {encoded.selection}".encode())
     for path in encoded.files:
         key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
         with suppress(OSError):
@@ -145,17 +150,7 @@ def _file_of(encoded: Encoded, count: int, image_size: int | None) -> Path:
             # a copy can bring an old modification time along, but nobody sets the time of the change itself
             key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
-    return Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.npy")
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _write(file: Path, pixels: NDArray[np.uint8]) -> None:
-    with file.open("wb") as content:  # a mapped file on a full disk would end the process
-        np.save(content, pixels)
+    return Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.raw")
 
 
 def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]:

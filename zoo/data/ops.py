@@ -73,7 +73,7 @@ class Grayscale(Config):
 
 
 class GaussianBlur(Config):
-    """Blur with a standard deviation drawn from `sigma`; `kernel_size` taps, an odd number, edges reflected."""
+    """Blur with a standard deviation drawn from `sigma`; an odd number of taps, edges reflected."""
 
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5

@@ -9,10 +9,11 @@ from torch import Generator, Tensor
 from zoo.data import ops
 from zoo.data.views import auto_augment
 from zoo.data.views import transforms as t
-from zoo.data.views.draws import Draws, constant
+from zoo.data.views.transforms import Draws, constant
 
 # At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
 CPU_PART = 128
+View = Sequence[ops.Op]
 
 
 class TensorViews:
@@ -22,9 +23,7 @@ class TensorViews:
     bits between operations, except in AutoAugment and RandAugment. `mean` and `std` are for values in 0..1.
     """
 
-    def __init__(
-        self, views: Sequence[Sequence[ops.Op]], mean: Sequence[float], std: Sequence[float]
-    ) -> None:
+    def __init__(self, views: Sequence[View], mean: Sequence[float], std: Sequence[float]) -> None:
         self._views, self._mean, self._std = views, tuple(mean), tuple(std)
 
     def __call__(
@@ -52,7 +51,7 @@ class TensorViews:
         return tuple(views)
 
 
-def augment(images: Tensor, view: Sequence[ops.Op], draws: Draws) -> Tensor:
+def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
     """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1."""
     for op in view:
         images = _OPERATIONS[op.op](op, images, draws)

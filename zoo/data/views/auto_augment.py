@@ -18,7 +18,7 @@ from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 from torchvision.transforms.v2.functional import equalize
 
 from zoo.data import ops
-from zoo.data.views.draws import Draws, only
+from zoo.data.views.transforms import Draws, only
 
 # the largest strength of the operations whose sign is drawn; the smallest is 0
 SIGNED = {
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
-    """Apply the policy, or `num_ops` operations, drawn for each of `images` `[B, 3, H, W]`, float32 in 0..1."""
+    """Apply the policy, or `num_ops` operations, drawn for each of `images` `[B, 3, H, W]`, in 0..1."""
     rows, p = space(op, *images.shape[-2:], images.device)
     drawn = torch.cat([draw(p, draws) for _ in range(getattr(op, "num_ops", 1))], 1)
     pixels = (images * 255).round_().to(torch.uint8)

@@ -1,4 +1,4 @@
-"""Cropping, blur, shifts, flips and colour of a batch, with other parameters for every image.
+"""Random numbers for a batch, and the operations that take them: other parameters for every image.
 
 Resizing crops and blur are linear and separable, out = R X C^T for a channel X, with R `[B, h, H]` and
 C `[B, w, W]` one matrix per image: two small batched matrix products in place of a loop over images.
@@ -6,19 +6,74 @@ Source of the filters: Pillow's `Resample.c`.
 """
 
 import math
+from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Generator, Tensor
 
 from zoo.data import ops
-from zoo.data.views.draws import Draws, constant, only
 from zoo.errors import DataError
 
 CROP_ATTEMPTS = 10  # torchvision's, after which it takes the central crop
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
 CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation take the three slots of an order
 DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues where red, green, blue are smallest
+
+
+class Draws:
+    """Numbers drawn for a batch of `total` images, cut to those from `start` to before `stop`.
+
+    Every rank draws for the whole batch, so that no image's numbers depend on the number of ranks.
+    """
+
+    def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
+        self._generator, self._total, self._start = generator, total, start
+        self._count = (total if stop is None else stop) - start
+
+    def rand(self, *shape: int | None) -> Tensor:
+        """Return numbers from U[0, 1) of a shape that has None in the place of the images."""
+        sizes = [self._total if size is None else size for size in shape]
+        drawn = torch.rand(sizes, generator=self._generator, device=self._generator.device)
+        return drawn.narrow(shape.index(None), self._start, self._count)
+
+    def uniform(self, low: float, high: float, *columns: int) -> Tensor:
+        """Return numbers from U[low, high) `[B, *columns]`."""
+        return self.rand(None, *columns) * (high - low) + low
+
+    def randint(self, high: Tensor | float) -> Tensor:
+        """Return an integer from 0 to `high` - 1 for each image `[B]`, float; `high`: `[B]` or a number."""
+        return (self.rand(None) * high).floor_().clamp_(max=high - 1)  # rounding may reach `high` itself
+
+    def chosen(self, p: float) -> Tensor:
+        """Return for which images something of probability `p` happens `[B]`, bool."""
+        return self.rand(None) < p
+
+
+def can_look(device: torch.device) -> bool:
+    """Whether values may decide what is computed: elsewhere than on the CPU the host would wait for them."""
+    return device.type == "cpu"
+
+
+def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
+    """Return `images` with those that are `chosen` `[B]` replaced by `change(images, *parameters)`.
+
+    `change` is a function of each image alone; its result has the shape of `images` `[B, ...]`.
+    """
+    if can_look(images.device):
+        index = chosen.nonzero()[:, 0]
+        if len(index) == 0:
+            return images
+        changed = change(*(each.index_select(0, index) for each in (images, *parameters)))
+        return images.index_copy(0, index, changed)
+    return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
+
+
+@cache
+def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return `values` on `device`, copied there once: each copy waits for the device."""
+    return torch.tensor(values, device=device)
 
 
 def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Tensor:
