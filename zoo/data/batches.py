@@ -31,8 +31,7 @@ class Batch(NamedTuple):
 
     views: tuple[Tensor, ...]  # augmented versions of the same images, each `[B, 3, H, W]`, normalised
     labels: Tensor  # class indices `[B]`, int64; -1 where unknown
-    # positions in the training data set `[B]`, int64; shadows tuple.index, as the contract names it
-    index: Tensor  # type: ignore[assignment]
+    index: Tensor  # type: ignore[assignment]  # places in the training data set `[B]`, int64
     candidates: Tensor | None = None  # for partial labels, which classes are possible `[B, C]`, bool
 
 
@@ -114,8 +113,8 @@ def from_workers(
 ) -> Generator[tuple[list[int], list[Tensor]]]:
     """Yield the places of the images of each list of keys, and a batch of each of their views.
 
-    An unreadable image is a DataError; with `errors` it is left out, and what is wrong with it is put there,
-    by its place in the data set. Worker processes end with the iterator.
+    An unreadable image is a DataError, unless `errors` gets it, by place; it is then left out. Worker
+    processes end with the iterator.
     """
     loader: DataLoader[Sample] = DataLoader(
         samples,

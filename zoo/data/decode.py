@@ -28,7 +28,7 @@ from zoo.images import EIGHT_BIT, to_rgb
 from zoo.launch import neighbours
 
 if TYPE_CHECKING:
-    from zoo.data.dataset import Encoded, ImageDataset
+    from zoo.data.dataset import ImageDataset
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 """Raster formats alone are opened: Pillow gives PostScript to another program."""
@@ -38,8 +38,7 @@ _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C
 def read_image(source: Any, name: str) -> Image.Image:
     """Return an image as RGB; raise DataError naming it and why it cannot be read.
 
-    `source` is a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
-    `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
+    `source` is a `Path`, encoded bytes, a PIL image, or an array or tensor as `_IMAGE` has it.
     """
     with _opened(source, name) as image:
         if 0 in image.size:
@@ -124,8 +123,16 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
     encoded = dataset.encoded() if cache else None
     if encoded is None:
         return _decoded(dataset, image_size)
+    key = hashlib.sha256(f"{PIL.__version__} {image_size} {len(dataset)} {encoded.selection}".encode())
+    for path in encoded.files:
+        key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
+            # a copy can bring an old modification time along, but nobody sets the time of the change itself
+            key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
+    file = Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.raw")
     width, height = (image_size, image_size) if image_size else dataset.size_of(0)
-    file = _file_of(encoded, f"{PIL.__version__} {len(dataset)} {image_size}")
     checksum = file.with_suffix(".sha256")
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -138,19 +145,6 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
             write_atomic(file, pixels.tofile)
             write_text(checksum, hashlib.sha256(pixels).hexdigest())
     return pixels
-
-
-def _file_of(encoded: Encoded, decoding: str) -> Path:
-    """Return where the images of some files are kept: under a hash of all that decides the content."""
-    key = hashlib.sha256(f"{decoding} {encoded.selection}".encode())
-    for path in encoded.files:
-        key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
-        with suppress(OSError):
-            status = os.stat(path)  # noqa: PTH116
-            # a copy can bring an old modification time along, but nobody sets the time of the change itself
-            key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
-    return Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.raw")
 
 
 def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]:

@@ -114,9 +114,8 @@ class AutoAugment(Config):
     policy: Literal["cifar10"]
     variant: Literal["torchvision", "paco"] = "torchvision"
     """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
-    translations by whole pixels. `paco`: grey (128) moves in, shears are bicubic, rotations go anticlockwise
-    alone, translations are not truncated, and what Solarize begins with is a share of 256, not of 255. These
-    are of PaCo/LT/autoaug.py in github.com/dvlab-research/Parametric-Contrastive-Learning, commit ce14b9a."""
+    translations by whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a): grey (128)
+    moves in, shears are bicubic, rotations go anticlockwise, and Solarize begins with a share of 256."""
 
 
 class RandAugment(Config):

@@ -41,7 +41,7 @@ class TensorViews:
         for first in range(0, total, step):  # also parts without a row of ours: their numbers must be drawn
             size = min(step, total - first)
             own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
-            here = slice(*(first + edge - start for edge in own)) if own[0] < own[1] else slice(0)
+            here = slice(*(first + edge - start for edge in own))
             pixels = images[here] * (1 / 255)
             for place, view in enumerate(self._views):
                 done = augment(pixels, view, Draws(generator, size, *own))

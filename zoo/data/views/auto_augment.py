@@ -7,7 +7,6 @@ Pillow itself, as rows of a table on the device; a draw is the number of a row. 
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +27,6 @@ SIGNED = {
     **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9),  # the factor is 1 + strength
 }
 RAND_AUGMENT = ("Identity", *SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
-BINS, RAND_AUGMENT_BINS = 10, 31  # strengths to choose from
-LEVELS = 256
 
 MOVED, SHEARED, UNCHANGED, TABLE, AUTO_CONTRAST, EQUALIZE, COLOR, CONTRAST, SHARPNESS = range(9)
 _KINDS = {
@@ -38,15 +35,7 @@ _KINDS = {
     **{"Color": COLOR, "Contrast": CONTRAST, "Sharpness": SHARPNESS},
 }  # all others are MOVED, or SHEARED
 
-
-class Rows(NamedTuple):
-    """What can be drawn, one row each; or, after a draw, one row for each image."""
-
-    kind: Tensor  # which of the constants above `[R]`
-    source: Tensor  # the place that each pixel is taken from `[R, H W]`, int32; -1 where that is outside
-    shear: Tensor  # pixels down a column `[R]`, float64, for SHEARED
-    table: Tensor  # the new value of each of the 256 `[R, 256]`, uint8
-    factor: Tensor  # of a blend `[R]`
+Rows = tuple[Tensor, ...]  # what can be drawn, or what was drawn for each image: the columns of `rows_of`
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
@@ -55,7 +44,7 @@ def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: D
     drawn = torch.cat([draw(p, draws) for _ in range(getattr(op, "num_ops", 1))], 1)
     pixels = (images * 255).round_().to(torch.uint8)
     for row in drawn.unbind(1):
-        chosen = Rows(*(column.index_select(0, row) for column in rows))
+        chosen = tuple(column.index_select(0, row) for column in rows)
         pixels = apply(pixels, chosen, paco=getattr(op, "variant", None) == "paco")
     return pixels * (1 / 255)
 
@@ -78,9 +67,9 @@ def space(
 ) -> tuple[Rows, Tensor]:
     """Return the rows that `draw` draws from, for images of one size, and the probabilities `p`."""
     if isinstance(op, ops.AutoAugment):
-        sequences, bins, paco = AutoAugment(AutoAugmentPolicy.CIFAR10).policies, BINS, op.variant == "paco"
+        sequences, bins, paco = AutoAugment(AutoAugmentPolicy.CIFAR10).policies, 10, op.variant == "paco"
     else:
-        sequences, bins, paco = [((n, 1.0, op.magnitude),) for n in RAND_AUGMENT], RAND_AUGMENT_BINS, False
+        sequences, bins, paco = [((n, 1.0, op.magnitude),) for n in RAND_AUGMENT], 31, False
     outcomes = []
     for name, _, index in (step for sequence in sequences for step in sequence):
         amount = strength(name, bins, index, height, width, paco=paco)
@@ -93,8 +82,8 @@ def space(
 def strength(name: str, bins: int, index: int | None, height: int, width: int, *, paco: bool) -> float:
     """Return the strength number `index` of `bins`, before its sign, in the units of `SIGNED`.
 
-    But translations are in pixels, Posterize in bits, and Solarize in shares of 255, from which on values are
-    inverted. 0 for what has no strength. Rounded where torchvision rounds; PaCo's are in float64.
+    But translations are in pixels, Posterize in bits, Solarize in shares of 255, from which on it inverts; 0
+    for what has no strength. Rounded where torchvision rounds; PaCo's are in float64.
     """
     if index is None:
         return 0.0
@@ -111,12 +100,14 @@ def rows_of(
 ) -> Rows:
     """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels.
 
-    They say what Pillow makes of an image of places, and of one of the 256 values.
+    The columns are which of the constants above `[R]`; the place that each pixel is taken from `[R, H W]`,
+    int32, -1 where that is outside; pixels down a column, for SHEARED, `[R]`, float64; the new value of each
+    of the 256 `[R, 256]`, uint8; and the factor of a blend `[R]`.
     """
     kinds, sources, tables = list[int](), list[NDArray[np.int32]](), list[NDArray[np.uint8]]()
     for name, amount in outcomes:
         places = Image.fromarray(np.arange(height * width, dtype=np.int32).reshape(height, width) + 1)
-        values = Image.fromarray(np.arange(LEVELS, dtype=np.uint8)[None])
+        values = Image.fromarray(np.arange(256, dtype=np.uint8)[None])
         if name == "Rotate":
             places = places.rotate(amount)
         elif name in ("ShearX", "ShearY", "TranslateX", "TranslateY"):
@@ -138,29 +129,24 @@ def rows_of(
         sources.append(np.array(places).flatten() - 1)
         tables.append(np.array(values)[0])
     amounts = torch.tensor([amount for _, amount in outcomes], dtype=torch.float64, device=device)
-    return Rows(
-        torch.tensor(kinds, device=device),
-        torch.from_numpy(np.stack(sources)).to(device),
-        amounts,
-        torch.from_numpy(np.stack(tables)).to(device),
-        (1 + amounts).float(),
-    )
+    moved, changed = (torch.from_numpy(np.stack(each)).to(device) for each in (sources, tables))
+    return torch.tensor(kinds, device=device), moved, amounts, changed, (1 + amounts).float()
 
 
 def apply(images: Tensor, rows: Rows, *, paco: bool) -> Tensor:
     """Change each image as its row says."""
-    kind, fill = rows.kind, 128 if paco else 0  # the grey level of what moves in
-    images = only(kind == MOVED, partial(move, fill=fill), images, rows.source)
+    (kind, source, down, table, factor), fill = rows, 128 if paco else 0  # the grey level of what moves in
+    images = only(kind == MOVED, partial(move, fill=fill), images, source)
     if paco:  # on a GPU it is computed for all images
-        images = only(kind == SHEARED, partial(shear, fill=fill), images, rows.shear)
-    images = only(kind == TABLE, look_up, images, rows.table)
+        images = only(kind == SHEARED, partial(shear, fill=fill), images, down)
+    images = only(kind == TABLE, look_up, images, table)
     images = only(kind == AUTO_CONTRAST, auto_contrast, images)
     images = only(kind == EQUALIZE, equalize, images)
-    return only(kind >= COLOR, blend, images, kind, rows.factor)
+    return only(kind >= COLOR, blend, images, kind, factor)
 
 
 def move(images: Tensor, source: Tensor, fill: int) -> Tensor:
-    """Take every pixel from where `source` of `Rows` says; `fill` outside."""
+    """Take every pixel from the place in `source` `[B, H W]`; `fill` outside."""
     places = source.long()[:, None].expand(-1, images.shape[1], -1)
     moved = images.flatten(2).gather(2, places.clamp(min=0))
     return moved.masked_fill_(places < 0, fill).view_as(images)

@@ -16,17 +16,14 @@ from torch import Generator, Tensor
 from zoo.data import ops
 from zoo.errors import DataError
 
-CROP_ATTEMPTS = 10  # torchvision's, after which it takes the central crop
+LOOKED_AT = {"cpu"}  # devices whose values may decide what is computed: for others the host would wait
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
 CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation take the three slots of an order
 DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues where red, green, blue are smallest
 
 
 class Draws:
-    """Numbers drawn for a batch of `total` images, cut to those from `start` to before `stop`.
-
-    Every rank draws for the whole batch, so that no image's numbers depend on the number of ranks.
-    """
+    """Numbers drawn for all `total` images of a batch, by every rank, cut to those from `start` to `stop`."""
 
     def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
         self._generator, self._total, self._start = generator, total, start
@@ -51,17 +48,9 @@ class Draws:
         return self.rand(None) < p
 
 
-def can_look(device: torch.device) -> bool:
-    """Whether values may decide what is computed: elsewhere than on the CPU the host would wait for them."""
-    return device.type == "cpu"
-
-
 def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """Return `images` with those that are `chosen` `[B]` replaced by `change(images, *parameters)`.
-
-    `change` is a function of each image alone; its result has the shape of `images` `[B, ...]`.
-    """
-    if can_look(images.device):
+    """Return `images` `[B, ...]`, those that are `chosen` `[B]` changed, each alone and in its shape."""
+    if images.device.type in LOOKED_AT:
         index = chosen.nonzero()[:, 0]
         if len(index) == 0:
             return images
@@ -91,8 +80,8 @@ def crop_boxes(
     op: ops.RandomResizedCrop, height: int, width: int, draws: Draws
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
-    area = draws.uniform(op.scale[0], op.scale[1], CROP_ATTEMPTS) * (height * width)
-    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), CROP_ATTEMPTS).exp()
+    area = draws.uniform(op.scale[0], op.scale[1], 10) * (height * width)
+    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # else the central crop
     w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
