@@ -63,7 +63,7 @@ def test_the_two_zeros_are_equal_similarities():
 
 def test_mistakes_are_named(digits):
     bank, labels, queries, _ = digits
-    with pytest.raises(ZooError, match="found k = 0"):
+    with pytest.raises(ZooError, match="k: found 0"):
         knn_predict(bank, labels, queries, k=0, num_classes=10)
     with pytest.raises(DataError, match="kNN test features: found 63 dimensions, expected 64"):
         knn_predict(bank, labels, queries[:, 1:], num_classes=10)

@@ -14,39 +14,62 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from PIL import Image
 from torch import Tensor
+from torchvision.transforms import AutoAugmentPolicy, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import TensorViews, ops
-from zoo.data.views import PILViews
 
 View = Sequence[ops.Op]
+Pair = tuple[View, v2.Compose]  # the operations as recipes state them, and torchvision's own
 
 
-def moco(size: int, kernel_size: int) -> list[ops.Op]:
+def moco(size: int, kernel_size: int) -> Pair:
     """A view of MoCo-v2: a blur of about a tenth of the image, as SimCLR states it."""
-    return [
+    ours: View = [
         ops.RandomResizedCrop(size=size),
         ops.ColorJitter(),
         ops.Grayscale(),
         ops.GaussianBlur(kernel_size=kernel_size),
         ops.HorizontalFlip(),
     ]
+    theirs = [
+        v2.RandomResizedCrop(size, scale=(0.2, 1.0)),
+        v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
+        v2.RandomGrayscale(0.2),
+        v2.RandomApply([v2.GaussianBlur(kernel_size, (0.1, 2.0))], p=0.5),
+        v2.RandomHorizontalFlip(),
+    ]
+    return ours, v2.Compose(theirs)
 
 
-PACO: list[ops.Op] = [
-    ops.PadCrop(size=32),
-    ops.HorizontalFlip(),
-    ops.AutoAugment(policy="cifar10"),
-    ops.Cutout(),
-]
-WITHOUT_CHANCE: list[ops.Op] = [
-    ops.RandomResizedCrop(size=24, scale=[1.0, 1.0], ratio=[1.0, 1.0]),
-    ops.Grayscale(p=1.0),
-    ops.GaussianBlur(p=1.0, sigma=[1.0, 1.0], kernel_size=5),
-    ops.HorizontalFlip(p=1.0),
-]
+PACO: Pair = (
+    [ops.PadCrop(size=32), ops.HorizontalFlip(), ops.AutoAugment(policy="cifar10", variant="paco")],
+    v2.Compose(
+        [
+            v2.RandomCrop(32, padding=4),
+            v2.RandomHorizontalFlip(),
+            v2.AutoAugment(AutoAugmentPolicy.CIFAR10, fill=128),
+        ]
+    ),
+)
+WITHOUT_CHANCE: Pair = (
+    [
+        ops.RandomResizedCrop(size=24, scale=[1.0, 1.0], ratio=[1.0, 1.0]),
+        ops.Grayscale(p=1.0),
+        ops.GaussianBlur(p=1.0, sigma=[1.0, 1.0], kernel_size=5),
+        ops.HorizontalFlip(p=1.0),
+    ],
+    v2.Compose(
+        [
+            v2.RandomResizedCrop(24, scale=(1.0, 1.0), ratio=(1.0, 1.0)),
+            v2.Grayscale(3),
+            v2.GaussianBlur(5, 1.0),
+            v2.RandomHorizontalFlip(1.0),
+        ]
+    ),
+)
 
 
 def rows(device: torch.device) -> Iterator[Row]:
@@ -56,7 +79,7 @@ def rows(device: torch.device) -> Iterator[Row]:
     count = 2048 if gpu else 256
     two = [moco(32, 3)] * 2
     yield _against_pillow("two MoCo-v2 views", two, (32, 32), count, 200 if gpu else 8, device)
-    yield _against_pillow("PaCo's AutoAugment view", [PACO], (32, 32), count, 1, device)
+    yield _against_pillow("PaCo's first view without its hole", [PACO], (32, 32), count, 1, device)
     note = "" if gpu else "for information: there is no target for it on a CPU"
     large = [moco(224, 23)] * 2
     yield _against_pillow(
@@ -66,7 +89,7 @@ def rows(device: torch.device) -> Iterator[Row]:
 
 def _against_pillow(
     name: str,
-    views: Sequence[View],
+    views: Sequence[Pair],
     size: tuple[int, int],
     count: int,
     target: float,
@@ -75,7 +98,7 @@ def _against_pillow(
 ) -> Row:
     images = [photo(*size, seed) for seed in range(count)]
     batch = _batch(images).to(device)
-    batched, one_by_one = TensorViews(views, MEAN, STD), _OneByOne(views, device)
+    batched, one_by_one = TensorViews([ours for ours, _ in views], MEAN, STD), _OneByOne(views, device)
     generator = torch.Generator(device).manual_seed(0)
     equal = [
         _same_pixels(images[:64], device),
@@ -101,21 +124,21 @@ def _against_pillow(
 
 
 class _OneByOne:
-    """What the torchvision backend does in a worker, and on the device afterwards."""
+    """What a loader's process does with torchvision, and the device afterwards."""
 
-    def __init__(self, views: Sequence[View], device: torch.device) -> None:
-        self._views = PILViews(views)
+    def __init__(self, views: Sequence[Pair], device: torch.device) -> None:
+        self._views = [v2.Compose([theirs, v2.PILToTensor()]) for _, theirs in views]
         self._mean, self._std = (torch.tensor(v, device=device).view(3, 1, 1) for v in (MEAN, STD))
 
     def __call__(self, images: Sequence[Image.Image]) -> list[Tensor]:
-        views = zip(*(self._views(image) for image in images), strict=True)
-        stacked = (torch.stack(view).to(self._mean.device) for view in views)
+        stacked = (torch.stack([view(each) for each in images]).to(self._mean.device) for view in self._views)
         return [(view * (1 / 255) - self._mean) / self._std for view in stacked]
 
 
 def _same_pixels(images: list[Image.Image], device: torch.device) -> str:
     """A view with nothing left to chance has the same pixels."""
-    ours = TensorViews([WITHOUT_CHANCE], MEAN, STD)(_batch(images).to(device), torch.Generator(device))[0]
+    views = TensorViews([WITHOUT_CHANCE[0]], MEAN, STD)
+    (ours,) = views(_batch(images).to(device), torch.Generator(device))
     (theirs,) = _OneByOne([WITHOUT_CHANCE], device)(images)
     steps = (ours - theirs).abs() * torch.tensor(STD, device=device).view(3, 1, 1) * 255
     return gate("pixels of a view without chance, in 255ths,", float(steps.max()), 2.5)
@@ -148,5 +171,5 @@ def _batch(images: Sequence[Image.Image]) -> Tensor:
     return torch.stack([tv.pil_to_tensor(image) for image in images])
 
 
-def _side(views: Sequence[View]) -> int:
-    return int(next(op.size for op in views[0] if hasattr(op, "size")))
+def _side(views: Sequence[Pair]) -> int:
+    return int(next(op.size for op in views[0][0] if hasattr(op, "size")))

@@ -36,9 +36,7 @@ class Trained(Config):
     ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
     interpolation: Interpolation = Field("bilinear", description="Of the crop's resizing.")
     flip: Probability = Field(0.5, description="Probability of mirroring left to right.")
-    backend: Literal["auto", "tensor", "stream", "torchvision"] = Field(
-        "auto", description="`views.backend`."
-    )
+    backend: Literal["auto", "tensor", "stream"] = Field("auto", description="`views.backend`.")
     batch_size: PositiveInt = Field(256, description="Images of one update.")
     momentum: Momentum = Field(0.9, description="Of SGD; of `semi_supervised` Nesterov's.")
     weight_decay: NonNegative = Field(0.0, description="L2 of SGD, on weights and biases.")
