@@ -92,7 +92,7 @@ def strength(name: str, bins: int, index: int | None, height: int, width: int, *
     length = {"TranslateX": width, "TranslateY": height}.get(name, 1)
     solarize = (256 / 255 if paco else 1.0, 0.0)
     first, last = solarize if name == "Solarize" else (0.0, SIGNED.get(name, 0.0) * length)
-    return float(torch.linspace(first, last, bins, dtype=torch.float64 if paco else torch.float32)[index])
+    return float((np.linspace if paco else torch.linspace)(first, last, bins)[index])
 
 
 def rows_of(
