@@ -12,7 +12,7 @@ from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import photo
-from zoo.data import ops, views
+from zoo.data import batches, ops
 from zoo.data.views import auto_augment
 from zoo.data.views.transforms import Draws
 
@@ -30,7 +30,7 @@ def generator(seed=0):
 
 
 def augment(images, op, seed=0):
-    return views.augment(images, [op], Draws(generator(seed), len(images)))
+    return batches.augment(images, [op], Draws(generator(seed), len(images)))
 
 
 def batch(images):

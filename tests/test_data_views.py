@@ -13,7 +13,7 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import MEAN, STD, photo
-from zoo.data import TensorViews, ops, views
+from zoo.data import TensorViews, batches, ops
 from zoo.data.views import transforms
 from zoo.data.views.transforms import Draws
 
@@ -45,7 +45,7 @@ def generator(seed=0):
 
 
 def augment(images, view, seed=0):
-    return views.augment(images, view, Draws(generator(seed), len(images)))
+    return batches.augment(images, view, Draws(generator(seed), len(images)))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_pad_crop_gives_windows_of_the_zero_padded_image(photos):
 def test_blur_is_torchvisions_per_image(photos, kernel_size):
     shares = [0.0, 0.2, 0.4, 0.6, 0.8, 0.99]
     op = ops.GaussianBlur(p=0.5, sigma=[0.1, 2.0], kernel_size=kernel_size)
-    ours = views.augment(batch(photos), [op], Given(shares, [0.0] * COUNT))
+    ours = batches.augment(batch(photos), [op], Given(shares, [0.0] * COUNT))
     sigmas = [0.1 + 1.9 * share for share in shares]
     theirs = [tv.gaussian_blur(i, [kernel_size] * 2, [s, s]) for i, s in zip(photos, sigmas, strict=True)]
     assert error(ours, theirs) < 1.01
@@ -93,7 +93,7 @@ def test_affine_is_pillows_for_each_image(photos):
     angle[0] = x[0] = y[0] = 0.5  # nothing
     zoom[0] = 0.5
     op = ops.RandomAffine(degrees=180, translate=[0.25, 0.25], scale=[0.5, 1.5])
-    ours = views.augment(batch(photos), [op], Given(angle, x, y, zoom))
+    ours = batches.augment(batch(photos), [op], Given(angle, x, y, zoom))
     shifts = [[round(20 * u - 10), round(16 * v - 8)] for u, v in zip(x, y, strict=True)]
     theirs = [
         tv.affine(i, 360 * u - 180, shift, 0.5 + z, [0.0, 0.0], interpolation=InterpolationMode.BILINEAR)
@@ -108,7 +108,7 @@ def test_affine_is_pillows_for_each_image(photos):
 def test_cutout_blackens_exactly_the_square(photos):
     images = batch(photos) + 0.1
     y, x = [0.0, 0.5, 0.1, 0.5, 0.5, 0.5], [0.5, 39.5 / 40, 0.1, 0.5, 0.5, 0.5]
-    ours = views.augment(images, [ops.Cutout(p=0.5, size=6)], Given(y, x, [0, 0, 0.9, 0.9, 0.9, 0.9]))
+    ours = batches.augment(images, [ops.Cutout(p=0.5, size=6)], Given(y, x, [0, 0, 0.9, 0.9, 0.9, 0.9]))
     expected = images.clone()
     expected[0, :, 0:3, 17:23] = 0
     expected[1, :, 13:19, 36:40] = 0
@@ -124,7 +124,7 @@ def test_jitter_is_torchvisions_for_every_order_of_the_four():
     ranks = [[each.index(kind) / 3 for kind in range(3)] for each in three]
     slots = [order.index(3) / 4 for order in orders]
     op = ops.ColorJitter(p=0.5, brightness=0.8, contrast=0.7, saturation=0.9, hue=0.5)
-    ours = views.augment(batch(images), [op], Given(ranks, slots, [0.0] * 24, *random))
+    ours = batches.augment(batch(images), [op], Given(ranks, slots, [0.0] * 24, *random))
     adjust = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
     for number, order in enumerate(orders):
         theirs = batch(images[number : number + 1])[0]

@@ -11,6 +11,7 @@ from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.data.batches import Batch as Batch
+    from zoo.data.batches import TensorViews as TensorViews
     from zoo.data.batches import TrainLoader as TrainLoader
     from zoo.data.batches import eval_images as eval_images
     from zoo.data.config import DataConfig as DataConfig
@@ -20,13 +21,12 @@ if TYPE_CHECKING:
     from zoo.data.config import parse_data_spec as parse_data_spec
     from zoo.data.dataset import ImageDataset as ImageDataset
     from zoo.data.sources import open_dataset as open_dataset
-    from zoo.data.views import TensorViews as TensorViews
 
 _HOME_OF = {
     **dict.fromkeys(("DataConfig", "EvalView", "LongTail", "ViewsConfig", "parse_data_spec"), "config"),
     "Batch": "batches",
     "ImageDataset": "dataset",
-    "TensorViews": "views",
+    "TensorViews": "batches",
     "TrainLoader": "batches",
     "eval_images": "batches",
     "open_dataset": "sources",

@@ -13,14 +13,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import InterpolationMode, v2
 
+from zoo.data import ops
 from zoo.data.config import EvalView, ViewsConfig
 from zoo.data.dataset import ImageDataset
 from zoo.data.decode import decode_all, own_cores, scaled_to_square
-from zoo.data.ops import RandomResizedCrop
-from zoo.data.views import TensorViews
+from zoo.data.views import transforms
+from zoo.data.views.auto_augment import auto_augment
+from zoo.data.views.transforms import Draws, constant
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
+# At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
+CPU_PART = 128
+View = Sequence[ops.Op]
 Sampling = Literal["instance", "class_balanced", "square_root"]
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
 Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[3, h, w]`, uint8, or its error
@@ -73,6 +78,50 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor if is_there else tensor.pin_memory().to(device, non_blocking=True)
 
 
+class TensorViews:
+    """Augment batches of uint8 images; the parameters of every image are drawn from one generator.
+
+    The operations and the distributions of their parameters are torchvision's. Values are not rounded to 8
+    bits between operations, except in AutoAugment and RandAugment. `mean` and `std` are for values in 0..1.
+    """
+
+    def __init__(self, views: Sequence[View], mean: Sequence[float], std: Sequence[float]) -> None:
+        self._views, self._mean, self._std = views, tuple(mean), tuple(std)
+
+    def __call__(
+        self, images: Tensor, generator: torch.Generator, *, start: int = 0, total: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return one batch `[B, 3, h, w]`, float32 and normalised, a view.
+
+        `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
+        which numbers are drawn of `generator`; by default they are all. DataError for too small ones.
+        """
+        mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
+        total = len(images) if total is None else total
+        step = CPU_PART if images.device.type == "cpu" else total
+        views: list[Tensor] = []
+        for first in range(0, total, step):  # also parts without a row of ours: their numbers must be drawn
+            size = min(step, total - first)
+            own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
+            here = slice(*(first + edge - start for edge in own))
+            pixels = images[here] * (1 / 255)
+            for place, view in enumerate(self._views):
+                done = augment(pixels, view, Draws(generator, size, *own))
+                if first == 0:
+                    views.append(done.new_empty(len(images), *done.shape[1:]))
+                torch.sub(done, mean, out=views[place][here]).div_(std)
+        return tuple(views)
+
+
+def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
+    """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1."""
+    for op in view:
+        # the functions have the operations' names
+        change: Any = auto_augment if op.op.endswith("_augment") else getattr(transforms, op.op)
+        images = change(op, images, draws)
+    return images
+
+
 class Samples(Dataset[Sample]):
     """What each of some transforms makes of an image; their draws are a function of `seed` and key."""
 
@@ -113,8 +162,7 @@ def from_workers(
 ) -> Generator[tuple[list[int], list[Tensor]]]:
     """Yield the places of the images of each list of keys, and a batch of each of their views.
 
-    An unreadable image is a DataError, unless `errors` gets it, by place; it is then left out. Worker
-    processes end with the iterator.
+    An unreadable image is a DataError, or left out for `errors`, by place. Workers end with the iterator.
     """
     loader: DataLoader[Sample] = DataLoader(
         samples,
@@ -140,10 +188,9 @@ def from_workers(
 class TrainLoader:
     """Batches of augmented views, addressed by their global step; `steps_per_epoch` on every rank.
 
-    Batch number `step` depends on the arguments and on `step` alone, so `stream(k, n)` is bit for bit the
-    tail of `stream(0, n)`, and a resumed run needs nothing of the loader saved. Both backends have the same
-    order; views made here draw by seed and step, crops of a worker by seed, epoch and image. With several
-    ranks a batch is a rank's rows of what one rank would have, on a CPU bit for bit.
+    Batch number `step` depends on the arguments and on `step` alone: `stream(k, n)` is bit for bit the tail
+    of `stream(0, n)`. Both backends have the same order; views draw by seed and step, crops of a worker by
+    seed, epoch and image. A rank has its rows of what one rank would have, on a CPU bit for bit.
     """
 
     def __init__(
@@ -183,10 +230,10 @@ class TrainLoader:
             v2.RandomResizedCrop(op.size, op.scale, op.ratio, InterpolationMode(op.interpolation))
             for view in views.train
             for op in view[:1]
-            if isinstance(op, RandomResizedCrop)  # as `ViewsConfig` has it for worker processes
+            if isinstance(op, ops.RandomResizedCrop)  # as `ViewsConfig` has it for worker processes
         ]
-        transforms = [v2.Compose([crop, v2.PILToTensor()]) for crop in crops]
-        self._samples = Samples(dataset, transforms, seed, image_size)
+        crops = [v2.Compose([crop, v2.PILToTensor()]) for crop in crops]
+        self._samples = Samples(dataset, crops, seed, image_size)
         self._finish = [TensorViews([view[1:]], mean, std) for view in views.train]
         self._pixels: Tensor | None = None
         if views.backend == "tensor":

@@ -30,8 +30,8 @@ from zoo.launch import neighbours
 if TYPE_CHECKING:
     from zoo.data.dataset import ImageDataset
 
+# raster formats alone: Pillow gives PostScript to another program
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
-"""Raster formats alone are opened: Pillow gives PostScript to another program."""
 _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], floats in 0..1"
 
 
@@ -116,9 +116,8 @@ def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
 def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
     """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: they must be equally large.
 
-    With `cache` those that need decoding are kept as a file, with its SHA-256 beside it, below
-    `$XDG_CACHE_HOME/zoo/decoded` (default `~/.cache`): where it is intact it is mapped. DataError for images
-    that cannot be read or have different sizes, or a file that cannot be written.
+    With `cache` those that need decoding are kept in a file below `$XDG_CACHE_HOME/zoo/decoded`, with its
+    SHA-256 beside it; where it is intact it is mapped. DataError for unreadable images and other sizes.
     """
     encoded = dataset.encoded() if cache else None
     if encoded is None:

@@ -1,7 +1,4 @@
-"""The operations that make up a view, as a recipe states them.
-
-Names and meaning of the parameters are torchvision's. Defaults are the literature's.
-"""
+"""The operations that make up a view, as a recipe states them: torchvision's."""
 
 from typing import Annotated, Literal
 

@@ -1,8 +1,7 @@
 """Random numbers for a batch, and the operations that take them: other parameters for every image.
 
-Resizing crops and blur are linear and separable, out = R X C^T for a channel X, with R `[B, h, H]` and
-C `[B, w, W]` one matrix per image: two small batched matrix products in place of a loop over images.
-Source of the filters: Pillow's `Resample.c`.
+Resizing crops and blur are linear and separable, out = R X C^T for a channel X: with R `[B, h, H]` and
+C `[B, w, W]` two small batched matrix products. Source of the filters: Pillow's `Resample.c`.
 """
 
 import math
@@ -207,9 +206,8 @@ def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
 def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
     """Change brightness, contrast, saturation and hue of each image `[B, 3, H, W]` in its own order.
 
-    The order of the first three and the place of hue among them, each uniform, make the uniform order of
-    four; hue, which costs most, is so computed once. The others are affine maps of an image's colours,
-    x -> f x + (1 - f) base: a 3 x 3 product a slot.
+    The order of three and the place of hue among them, each uniform, make the uniform order of four; hue,
+    which costs most, is so computed once. The others are affine maps of colours, x -> f x + (1 - f) base.
     """
     order = draws.rand(None, 3).argsort(1)
     hue_slot = draws.randint(4.0) if op.hue > 0 else draws.randint(4.0) * 0  # how many come before hue
