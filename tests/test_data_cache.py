@@ -1,8 +1,6 @@
 """Decoded images kept in a file: equal pixels, never a damaged, truncated or stale one, never a half one."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +13,6 @@ from zoo.data import dataset as datasets
 from zoo.data.config import ListFiles
 from zoo.data.decode import decode_all, scaled_to_square
 from zoo.errors import DataError
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -123,34 +119,6 @@ def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         decode_all(data, None, cache=True)
     assert files(home) == []
-
-
-SLOW = """
-import sys, time
-from pathlib import Path
-import zoo.data.dataset as sources
-from tests.test_data_cache import decode_all, reopened
-read = sources.read_image
-def slow(*args):
-    with open({log!r}, "a") as log:
-        log.write("x")
-    time.sleep(0.3)
-    return read(*args)
-sources.read_image = slow
-print(int(decode_all(reopened(Path({folder!r})), None, cache=True).astype(int).sum()))
-"""
-
-
-def test_two_processes_at_once_decode_once_and_see_the_same(data, home, tmp_path):
-    total, log = int(decode_all(data, None, cache=False).astype(int).sum()), tmp_path / "decoded.log"
-    code = SLOW.format(log=str(log), folder=str(tmp_path))
-    command = [sys.executable, "-c", code]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)]
-    for process in processes:
-        out, _ = process.communicate(timeout=300)
-        assert (process.returncode, int(out)) == (0, total)
-    assert len(log.read_text()) == 8  # each once, and the first for its size
-    assert len(files(home)) == 1
 
 
 def test_a_place_that_takes_no_file_is_an_error_that_names_it(data, tmp_path):

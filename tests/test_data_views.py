@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import ImageOps
-from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import MEAN, STD, photo
+from tests.test_streaming import Watch
 from zoo.data import TensorViews, batches, ops
 from zoo.data.views import transforms
 from zoo.data.views.transforms import Draws
@@ -221,20 +221,6 @@ def test_views_have_the_distribution_of_torchvisions(view, theirs):
 # --- whole views ------------------------------------------------------------------------------------------
 
 
-class _NoWaits(TorchDispatchMode):
-    """Refuses what makes a GPU's host wait for a value, and copies that a CUDA graph cannot hold."""
-
-    REFUSED = ("_local_scalar", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "lift_fresh")
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        assert not any(name.startswith(refused) for refused in self.REFUSED), f"{name} waits for the device"
-        if name.startswith("index"):
-            indices = [i for a in args[1:] if isinstance(a, list | tuple) for i in a if i is not None]
-            assert all(i.dtype != torch.bool for i in indices), "indexing by bool waits for the device"
-        return func(*args, **(kwargs or {}))
-
-
 EVERY_OP = [
     ops.RandomResizedCrop(size=32, interpolation="bicubic"),
     ops.HorizontalFlip(),
@@ -259,7 +245,7 @@ def test_without_looking_at_values_the_views_are_the_same_and_nothing_waits(monk
     augmented = TensorViews(some, MEAN, STD)
     looking = augmented(images, generator())
     monkeypatch.setattr(transforms, "LOOKED_AT", ())
-    with _NoWaits():
+    with Watch("is_nonzero", "equal", "lift_fresh"):  # the last one: a copy to the device
         blind = augmented(images, generator())
     for view, first, second in zip(some, looking, blind, strict=True):
         different = (first - second).abs() > 1e-4

@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from zoo.errors import DataError, ZooError
-from zoo.functional.knn import _ranking_keys, knn_predict
+from zoo.functional.diagnostics import _ranking_keys, knn_predict
 
 
 @pytest.fixture(scope="module")

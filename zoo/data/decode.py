@@ -138,11 +138,11 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
         with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
             with suppress(FileNotFoundError, ValueError):  # not there, or cut short
                 kept = np.memmap(file, np.uint8, "c", shape=(len(dataset), 3, height, width))
-                if checksum.read_text() == hashlib.sha256(kept).hexdigest():
+                if checksum.read_text() == hashlib.sha256(kept.data).hexdigest():
                     return kept
             pixels = _decoded(dataset, image_size)
             write_atomic(file, pixels.tofile)
-            write_text(checksum, hashlib.sha256(pixels).hexdigest())
+            write_text(checksum, hashlib.sha256(pixels.data).hexdigest())
     return pixels
 
 

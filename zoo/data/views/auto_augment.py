@@ -112,9 +112,8 @@ def rows_of(
             places = places.rotate(amount)
         elif name in ("ShearX", "ShearY", "TranslateX", "TranslateY"):
             x, y = amount * name.endswith("X"), amount * name.endswith("Y")
-            if name.startswith("Shear"):
-                affine = (1, x, 0, y, 1, 0)
-            else:
+            affine: tuple[float, ...] = (1, x, 0, y, 1, 0)
+            if name.startswith("Translate"):
                 affine = (1, 0, x, 0, 1, y) if paco else (1, 0, -int(x), 0, 1, -int(y))
             places = places.transform(places.size, Image.Transform.AFFINE, affine)
         elif name == "Brightness":
