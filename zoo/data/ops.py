@@ -79,10 +79,11 @@ class GaussianBlur(Config):
 
 
 class Solarize(Config):
-    """8-bit values of at least 128 are inverted, with probability `p`."""
+    """8-bit values of at least `threshold` are inverted, with probability `p`."""
 
     op: Literal["solarize"] = "solarize"
     p: Probability = 0.2
+    threshold: Literal[128] = 128
 
 
 class RandomAffine(Config):

@@ -275,5 +275,7 @@ def grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
 
 
 def solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
-    """Invert values of at least 128 / 255, after rounding to 8 bits as Pillow has them."""
-    return only(draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= 128, 1 - x, x), images)
+    """Invert values of at least `threshold` / 255, after rounding to 8 bits as Pillow has them."""
+    return only(
+        draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= op.threshold, 1 - x, x), images
+    )
