@@ -163,7 +163,6 @@ def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
     if min(room) < 0:
         raise DataError(f"pad_crop: {height}x{width} pixels padded by {op.padding} are less than {op.size}")
     top, left = (draws.randint(float(space + 1)).long() for space in room)
-    # a view: [B, 3, rows, columns, size, size]
     windows = F.pad(images, [op.padding] * 4).unfold(2, op.size, 1).unfold(3, op.size, 1)
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
@@ -275,7 +274,5 @@ def grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
 
 
 def solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
-    """Invert values of at least `threshold` / 255, after rounding to 8 bits as Pillow has them."""
-    return only(
-        draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= op.threshold, 1 - x, x), images
-    )
+    """Invert values of at least 128 / 255, after rounding to 8 bits as Pillow has them."""
+    return only(draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= 128, 1 - x, x), images)
