@@ -36,7 +36,7 @@ _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C
 
 
 def read_image(source: Any, name: str) -> Image.Image:
-    """Return a `Path`, bytes, or what `_IMAGE` lists, as RGB; DataError names it and why it cannot be read."""
+    """Return a `Path`, bytes or what `_IMAGE` lists as RGB; DataError names it and why it cannot be read."""
     with _opened(source, name) as image:
         if 0 in image.size:
             raise ValueError(f"found {image.width} x {image.height} pixels")
