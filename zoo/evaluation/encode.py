@@ -194,7 +194,7 @@ def encode_images(
                 yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
             said = next(iter(errors.values()))
-            raise DataError(f"images: {said}; or leave all such out: --max-bad-images {len(errors)}")
+            raise DataError(f"images: {said}; or leave them out: --max-bad-images {len(errors)}")
 
     with show_images(doing, len(dataset)) as progress:
         features, _ = extract(encoder.model, readable(), device=encoder.device, progress=progress)
