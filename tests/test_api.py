@@ -146,7 +146,7 @@ def flat(tmp_path: Path) -> Path:
     return data
 
 
-@pytest.mark.parametrize("backend", ["tensor", "stream", "torchvision"])
+@pytest.mark.parametrize("backend", ["tensor", "stream"])
 def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, backend: str) -> None:
     crop = "[{op: random_resized_crop, size: 8}]"
     views = f"views={{backend: {backend}, train: [{crop}, {crop}], eval: {{size: 8}}}}"

@@ -37,7 +37,7 @@ ALL_OPS = [
 
 
 def views(ops):
-    return parse(ViewsConfig, {"backend": "torchvision", "train": [ops], "eval": EVAL}, "r")
+    return parse(ViewsConfig, {"train": [ops], "eval": EVAL}, "r")
 
 
 def test_every_op_survives_yaml_unchanged():
@@ -54,7 +54,8 @@ def test_every_op_survives_yaml_unchanged():
         ({"op": "horizontal_flip", "p": 1.5}, "less than or equal to 1"),
         ({"op": "pad_crop", "size": 32, "pading": 4}, 'Did you mean "padding"'),
         ({"op": "random_resized_crop", "size": 8, "scale": [1.0, 0.2]}, r"expected \[low, high\]"),
-        ({"op": "gaussian_blur", "kernel_size": 4}, "odd"),
+        ({"op": "random_resized_crop", "size": 8, "scale": [0.2, 1.2]}, "less than or equal to 1"),
+        ({"op": "color_jitter", "hue": 0.6}, "less than or equal to 0.5"),
     ],
 )
 def test_wrong_ops_are_refused_by_name(op, message):

@@ -38,16 +38,13 @@ def test_pixels_are_those_of_timm(tmp_path, size, crop_pct, interpolation, worke
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers):
+def test_an_unreadable_image_ends_an_evaluation_or_is_left_out(tmp_path, workers):
     data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(6)])
     for name in ("1.png", "4.png"):
         (tmp_path / name).write_bytes(b"not an image")
     keys = {"batch_size": 4, "device": "cpu", "workers": workers}
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r'^image "1.png" cannot be read: [^\n]*$'):
         list(eval_images(data, EvalView(size=8), MEAN, STD, **keys))
-    said = str(caught.value)
-    assert said.startswith('test images: image "1.png" cannot be read: ') and "1 more" in said
-    assert "\n" not in said
     errors = {}
     batches = list(eval_images(data, EvalView(size=8), MEAN, STD, errors=errors, **keys))
     assert [len(labels) for _, labels in batches] == [3, 1]
@@ -55,7 +52,7 @@ def test_unreadable_images_end_an_evaluation_with_their_number(tmp_path, workers
 
 
 def test_workers_send_a_batch_in_few_open_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("zoo.data.streamed.own_cores", lambda: 2)
+    monkeypatch.setattr("zoo.data.batches.own_cores", lambda: 2)
     data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(96)])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     there = len(list(Path("/proc/self/fd").iterdir()))

@@ -13,7 +13,7 @@ from zoo.errors import DataError
 
 NAMES = [str(c) for c in range(10)]
 GROUPS = [["0", "6", "8", "9"], ["1", "7", "4"], ["2", "3", "5"]]
-BACKENDS = [("tensor", 0), ("torchvision", 2)]
+BACKENDS = [("tensor", 0), ("stream", 0), ("stream", 2)]
 
 
 def digits(config=None, long_tail=None, split="train"):
@@ -132,7 +132,7 @@ def loader(data, backend, workers=0, **keys):
         {
             "backend": backend,
             "workers": workers,
-            "train": [[{"op": "pad_crop", "size": 8, "padding": 1}]],
+            "train": [[{"op": "random_resized_crop", "size": 8}]],
             "eval": {"size": 8},
         },
         "r",

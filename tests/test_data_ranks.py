@@ -1,19 +1,28 @@
-"""The ranks' rows of a batch, epochs drawn with replacement, and which part of a view the workers make."""
-
-from typing import get_args
+"""The ranks' rows of a batch, epochs drawn with replacement, and the crops that workers make."""
 
 import numpy as np
 import pytest
 import torch
+from torchvision.transforms import v2
 
-from tests.data_fixtures import STD, list_dataset, photo
-from tests.test_data_loader import EVERY, EVERY_BACKEND, MOCO, digits, make, same
-from zoo.data import Batch, ops
-from zoo.data.batches import drawn_by, epoch_order
-from zoo.data.streamed import split_view
-from zoo.data.views import CPU_PART, draws
+from tests.data_fixtures import MEAN, STD, list_dataset, photo
+from tests.test_data_loader import CROP, EVERY_BACKEND, MOCO, digits, make, same
+from zoo.data import Batch
+from zoo.data.batches import CPU_PART, epoch_order
+from zoo.data.views import transforms
 from zoo.errors import DataError, RecipeError
 from zoo.recipe import Recipe
+from zoo.seeding import derive_seed
+
+EVERY = [  # every operation
+    [*MOCO, {"op": "gaussian_blur", "kernel_size": 3}, {"op": "solarize"}],
+    [CROP, {"op": "pad_crop", "size": 8}, {"op": "rand_augment"}, {"op": "cutout", "size": 3}],
+    [
+        {"op": "random_resized_crop", "size": 10, "interpolation": "bicubic"},
+        {"op": "random_affine", "degrees": 20.0, "translate": [0.2, 0.1], "scale": [0.8, 1.2]},
+        {"op": "auto_augment", "policy": "cifar10", "variant": "paco"},
+    ],
+]
 
 # --- ranks ------------------------------------------------------------------------------------------------
 
@@ -41,8 +50,6 @@ def ranks(count, data, backend, start, stop, **keys):
 @EVERY_BACKEND
 @pytest.mark.parametrize("batch_size", [CPU_PART + 12, 320])
 def test_the_ranks_rows_are_the_batch_of_one_rank(many, backend, batch_size, world_size):
-    kinds = {op.model_fields["op"].default for op in get_args(get_args(ops.Op)[0])}
-    assert {op["op"] for view in EVERY for op in view} == kinds
     last = -(-340 // batch_size) - 1  # the end of an epoch, whose batch is smaller, and the next one's begin
     keys = {"batch_size": batch_size, "drop_last": False}
     one = list(make(many, backend, views=EVERY, **keys).stream(last, last + 2))
@@ -55,7 +62,7 @@ def test_the_ranks_rows_are_the_batch_of_one_rank(many, backend, batch_size, wor
 
 
 def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(many, monkeypatch):
-    monkeypatch.setattr(draws, "can_look", lambda device: False)
+    monkeypatch.setattr(transforms, "LOOKED_AT", ())
     (one,) = make(many, views=EVERY, batch_size=100).stream(0, 1)
     (two,) = ranks(2, many, "tensor", 0, 1, batch_size=100)
     assert same(one, two)
@@ -68,8 +75,7 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), COUNTS))
 
 
 def drawn(sampling: str, epochs: int) -> torch.Tensor:
-    draw = drawn_by(sampling, LABELS)
-    return torch.stack([epoch_order(1000, 3, epoch, draw) for epoch in range(epochs)])
+    return torch.stack([epoch_order(LABELS, sampling, 3, epoch) for epoch in range(epochs)])
 
 
 @pytest.mark.parametrize(("sampling", "power"), [("class_balanced", 0.0), ("square_root", 0.5)])
@@ -109,44 +115,25 @@ def test_a_drawn_stream_begins_at_any_step_is_cut_into_ranks_and_augments_a_repe
 def test_sampling_by_class_needs_labels() -> None:
     with pytest.raises(RecipeError, match=r'training.sampling: found "square_root", expected "instance"'):
         Recipe.load("cifar_resnet20.pico_digits_q05", ["training.sampling=square_root"])
-    with pytest.raises(DataError, match=r'3 of the 5 training images have no label.*found "square_root"'):
-        drawn_by("square_root", np.array([-1, 0, -1, 1, -1]))
-
-
-# --- the backend whose workers crop and whose device does the rest ------------------------------------------
-
-CROP, PAD = ops.RandomResizedCrop(size=8), ops.PadCrop(size=8)
-FLIP, GRAY = ops.HorizontalFlip(), ops.Grayscale()
-
-
-@pytest.mark.parametrize(
-    ("view", "host"),
-    [
-        ([CROP, FLIP, GRAY], 1),
-        ([GRAY, CROP, FLIP], 2),
-        ([CROP, FLIP, PAD], 1),  # the second crop has one size to begin with
-        ([FLIP, GRAY], 0),
-        ([], 0),
-    ],
-)
-def test_workers_do_what_gives_one_size(view, host):
-    assert split_view(view) == (view[:host], view[host:])
+    with pytest.raises(DataError, match='sampling: found "square_root"'):
+        make(digits().without_labels(), sampling="square_root")
 
 
 @pytest.mark.parametrize(
     "rest",
     [
-        [],
         [{"op": "horizontal_flip", "p": 1.0}],
         [{"op": "gaussian_blur", "p": 1.0, "sigma": [1.0, 1.0], "kernel_size": 5}],
     ],
 )
-def test_a_view_without_further_draws_is_torchvisions(tmp_path, rest):
-    """The crop is drawn alike, so where nothing else is drawn all of the view is equal, but for rounding."""
+def test_the_crops_of_workers_are_torchvisions(tmp_path, rest):
+    """With a seed of epoch and image, so where nothing else is drawn all of a view is torchvision's."""
     data = list_dataset(tmp_path, [photo(40 + seed, 30, seed) for seed in range(8)])
     views = [[{"op": "random_resized_crop", "size": 16}, *rest]]
-    ours, theirs = (next(make(data, each, views=views).stream(0, 1)) for each in ("stream", "torchvision"))
-    assert ours.index.tolist() == theirs.index.tolist()
-    difference = (ours.views[0] - theirs.views[0]).abs() * torch.tensor(STD).view(3, 1, 1)
-    assert difference.max() <= (2 / 255 if rest else 0)
-    assert theirs.views[0].std() > 0.1
+    batch = next(make(data, "stream", views=views).stream(0, 1))
+    then = v2.GaussianBlur(5, (1.0, 1.0)) if "sigma" in rest[0] else v2.RandomHorizontalFlip(1.0)
+    view = v2.Compose([v2.RandomResizedCrop(16, (0.2, 1.0)), then, v2.PILToTensor()])
+    for index, found in zip(batch.index.tolist(), batch.views[0], strict=True):
+        torch.manual_seed(derive_seed("views", 1, 0, index))
+        expected = view(data.image(index)) / 255 - torch.tensor(MEAN).view(3, 1, 1)
+        assert (found * torch.tensor(STD).view(3, 1, 1) - expected).abs().max() <= 2 / 255

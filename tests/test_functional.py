@@ -78,7 +78,6 @@ SAMPLES = (rows(EAST), rows(EAST), labels(0), rows(NORTH), labels(1))
         lambda tau: functional.sup_con(*SAMPLES, tau=tau),
         lambda tau: functional.balanced_contrast(*SAMPLES[:3], rows(EAST, NORTH), tau=tau),
         lambda tau: functional.distillation(rows(EAST), rows(EAST)[None], tau=tau),
-        lambda tau: functional.relative_penalty(rows(EAST), tau=tau),
         lambda tau: paco(tau=tau),
     ],
 )

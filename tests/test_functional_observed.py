@@ -119,13 +119,6 @@ def test_the_real_loss_of_free_scores_is_least_at_the_optimum(
         torch.testing.assert_close(a.detach(), b, rtol=2e-3, atol=1e-5, check_dtype=False, msg=name)
 
 
-def test_moments_of_chosen_pairs() -> None:
-    scores = torch.tensor([[1.0, 2.0, 30.0], [4.0, -5.0, 6.0], [7.0, 8.0, 9.0]])
-    chosen = torch.tensor([[True, True, False], [False, False, True], [False, False, False]])
-    assert [float(value) for value in observe.moments(scores, chosen)] == pytest.approx((3.0, 14 / 3))
-    assert all(value.isnan() for value in observe.moments(scores, torch.zeros_like(chosen)))
-
-
 def test_centers_of_a_simplex_are_as_far_apart_as_can_be() -> None:
     simplex = torch.eye(4) - 0.25
     assert float(observe.center_figures(7 * simplex, {})["center_cosine"]) == pytest.approx(-1 / 3)

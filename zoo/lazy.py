@@ -13,7 +13,7 @@ def attributes(package: str, home_of: Mapping[str, str]) -> Callable[[str], Any]
 
     Args:
         package: its name, `__name__` there.
-        home_of: by name the module below it that has it, e.g. `"hub.browse"`; `".functional.knn"` lies beside
+        home_of: by name the module below it that has it, e.g. `"hub.fetch"`; `".functional.knn"` lies beside
             the package.
     """
 

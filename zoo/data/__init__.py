@@ -12,15 +12,15 @@ from zoo.lazy import attributes
 
 if TYPE_CHECKING:
     from zoo.data.batches import Batch as Batch
+    from zoo.data.batches import TensorViews as TensorViews
+    from zoo.data.batches import TrainLoader as TrainLoader
+    from zoo.data.batches import eval_images as eval_images
     from zoo.data.dataset import ImageDataset as ImageDataset
-    from zoo.data.loader import TrainLoader as TrainLoader
     from zoo.data.sources import open_dataset as open_dataset
-    from zoo.data.streamed import eval_images as eval_images
-    from zoo.data.views import TensorViews as TensorViews
 
 _HOME_OF = {
-    **{"Batch": "batches", "ImageDataset": "dataset", "TensorViews": "views", "TrainLoader": "loader"},
-    **{"eval_images": "streamed", "open_dataset": "sources"},
+    **dict.fromkeys(("Batch", "TensorViews", "TrainLoader", "eval_images"), "batches"),
+    **{"ImageDataset": "dataset", "open_dataset": "sources"},
 }
 __all__ = ["DataConfig", "EvalView", "LongTail", "ViewsConfig", "parse_data_spec", *_HOME_OF]  # noqa: PLE0604
 __getattr__ = attributes(__name__, _HOME_OF)

@@ -1,38 +1,43 @@
-"""Batches, and the order of images in an epoch: a function of seed, epoch and the sizes."""
+"""Batches of images: of a training, as a pure function of their position in it, and of an evaluation."""
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+import signal
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import InterpolationMode, v2
 
+from zoo.data import ops
+from zoo.data.config import EvalView, ViewsConfig
+from zoo.data.dataset import ImageDataset
+from zoo.data.decode import decode_all, own_cores, scaled_to_square
+from zoo.data.views import transforms
+from zoo.data.views.auto_augment import auto_augment
+from zoo.data.views.transforms import Draws, constant
 from zoo.errors import DataError
 from zoo.seeding import derive_seed
 
+# At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
+CPU_PART = 128
+View = Sequence[ops.Op]
 Sampling = Literal["instance", "class_balanced", "square_root"]
-
-Draw = Callable[[Generator], Tensor]
-"""Draws the images of an epoch: their places in the data set `[N]`, int64."""
-
-_POWER = {"class_balanced": 0.0, "square_root": 0.5}
+Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
+Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[3, h, w]`, uint8, or its error
 
 
 class Batch(NamedTuple):
-    """One batch of augmented images.
+    """One batch of augmented images."""
 
-    Attributes:
-        views: augmented versions of the same images, each `[B, 3, H, W]`, normalised.
-        labels: class indices `[B]`, int64; -1 where unknown.
-        index: positions in the training data set `[B]`, int64.
-        candidates: for partial labels, which classes are possible `[B, C]`, bool; else None.
-    """
-
-    views: tuple[Tensor, ...]
-    labels: Tensor
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as the contract names it
-    candidates: Tensor | None = None
+    views: tuple[Tensor, ...]  # augmented versions of the same images, each `[B, 3, H, W]`, normalised
+    labels: Tensor  # class indices `[B]`, int64; -1 where unknown
+    index: Tensor  # type: ignore[assignment]  # places in the training data set `[B]`, int64
+    candidates: Tensor | None = None  # for partial labels, which classes are possible `[B, C]`, bool
 
 
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
@@ -47,45 +52,251 @@ def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> i
     return epochs * min(size, per_epoch * batch_size) + rest * batch_size
 
 
-def drawn_by(sampling: Sampling, labels: NDArray[np.int64]) -> Draw | None:
-    """Return what draws an epoch of the images with `labels` `[N]`, N places `[N]`; None: each image once.
+def epoch_order(labels: NDArray[np.int64], sampling: Sampling, seed: int, epoch: int) -> Tensor:
+    """Return the images of an epoch, their places `[N]`, int64, for images with `labels` `[N]`.
 
-    Drawn with replacement are a class, with the probability n_c^q / sum n^q, then one of its n_c images, each
-    equally likely. `class_balanced` is q = 0, `square_root` q = 1/2. A class without images is never drawn.
-
+    `instance` is a permutation. Else with replacement a class is drawn, with the probability n_c^q / sum n^q,
+    then one of its n_c images: `class_balanced` is q = 0, `square_root` q = 1/2.
     Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1.
-
-    Raises:
-        DataError: for images without labels.
     """
+    generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
     if sampling == "instance":
-        return None
-    if unlabelled := int((labels < 0).sum()):
-        without = f"{unlabelled:,} of the {len(labels):,} training images have no label"
-        raise DataError(f'sampling: {without}: found "{sampling}", expected "instance"')
+        return torch.randperm(len(labels), generator=generator)
     of_class = torch.from_numpy(np.argsort(labels, kind="stable"))
     counts = torch.from_numpy(np.unique(labels, return_counts=True)[1])
     first = counts.cumsum(0) - counts
-    upto = (counts.double() ** _POWER[sampling]).cumsum(0)
-
-    def draw(generator: Generator) -> Tensor:
-        shares = torch.rand(2, len(labels), generator=generator, dtype=torch.float64)
-        # the largest share of all may round to 1
-        drawn = torch.searchsorted(upto, shares[0] * upto[-1], right=True).clamp(max=len(counts) - 1)
-        member = torch.minimum((shares[1] * counts[drawn]).long(), counts[drawn] - 1)
-        return of_class[first[drawn] + member]
-
-    return draw
-
-
-def epoch_order(size: int, seed: int, epoch: int, draw: Draw | None) -> Tensor:
-    """Return the images of an epoch `[N]`, int64, drawn on the CPU: a permutation without `draw`."""
-    generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
-    return draw(generator) if draw else torch.randperm(size, generator=generator)
+    upto = (counts.double() ** (0.5 if sampling == "square_root" else 0.0)).cumsum(0)
+    shares = torch.rand(2, len(labels), generator=generator, dtype=torch.float64)
+    # the largest share of all may round to 1
+    drawn = torch.searchsorted(upto, shares[0] * upto[-1], right=True).clamp(max=len(counts) - 1)
+    return of_class[first[drawn] + torch.minimum((shares[1] * counts[drawn]).long(), counts[drawn] - 1)]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
-    if tensor.device.type == device.type:
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    is_there = tensor.device.type == device.type
+    return tensor if is_there else tensor.pin_memory().to(device, non_blocking=True)
+
+
+class TensorViews:
+    """Augment batches of uint8 images; the parameters of every image are drawn from one generator.
+
+    The operations and the distributions of their parameters are torchvision's. Values are not rounded to 8
+    bits between operations, except in AutoAugment and RandAugment. `mean` and `std` are for values in 0..1.
+    """
+
+    def __init__(self, views: Sequence[View], mean: Sequence[float], std: Sequence[float]) -> None:
+        self._views, self._mean, self._std = views, tuple(mean), tuple(std)
+
+    def __call__(
+        self, images: Tensor, generator: torch.Generator, *, start: int = 0, total: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return one batch `[B, 3, h, w]`, float32 and normalised, a view.
+
+        `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
+        which numbers are drawn of `generator`; by default they are all. DataError for too small ones.
+        """
+        mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
+        total = len(images) if total is None else total
+        step = CPU_PART if images.device.type == "cpu" else total
+        views: list[Tensor] = []
+        for first in range(0, total, step):  # also parts without a row of ours: their numbers must be drawn
+            size = min(step, total - first)
+            own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
+            here = slice(*(first + edge - start for edge in own))
+            pixels = images[here] * (1 / 255)
+            for place, view in enumerate(self._views):
+                done = augment(pixels, view, Draws(generator, size, *own))
+                if first == 0:
+                    views.append(done.new_empty(len(images), *done.shape[1:]))
+                torch.sub(done, mean, out=views[place][here]).div_(std)
+        return tuple(views)
+
+
+def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
+    """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1."""
+    for op in view:
+        # the functions have the operations' names
+        change: Any = auto_augment if op.op.endswith("_augment") else getattr(transforms, op.op)
+        images = change(op, images, draws)
+    return images
+
+
+class Samples(Dataset[Sample]):
+    """What each of some transforms makes of an image; their draws are a function of `seed` and key."""
+
+    def __init__(
+        self, dataset: ImageDataset, transforms: Sequence[Any], seed: int = 0, image_size: int | None = None
+    ) -> None:
+        self._dataset, self._transforms, self._seed, self._image_size = dataset, transforms, seed, image_size
+
+    def __getitem__(self, key: Key) -> Sample:
+        try:
+            image = scaled_to_square(self._dataset.image(key[1]), self._image_size)
+        except DataError as error:
+            return key[1], str(error)
+        with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
+            torch.default_generator.manual_seed(derive_seed("views", self._seed, *key))
+            return key[1], [torch.as_tensor(transform(image)) for transform in self._transforms]
+
+
+def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, str]]:
+    """Return the readable images' places, a batch `[B, 3, h, w]` of each view, and the others' errors."""
+    readable = [(place, views) for place, views in samples if not isinstance(views, str)]
+    views = [torch.stack(images) for images in zip(*(views for _, views in readable), strict=True)]
+    errors = {place: error for place, error in samples if isinstance(error, str)}
+    return [place for place, _ in readable], views, errors
+
+
+def _survive_first_sigterm(_worker: int) -> None:
+    # torchrun and SLURM send it to a training and all its children: it needs them to save its state
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def from_workers(
+    samples: Samples,
+    keys: Iterable[list[Key]],
+    workers: int,
+    device: torch.device,
+    errors: dict[int, str] | None = None,
+) -> Generator[tuple[list[int], list[Tensor]]]:
+    """Yield the places of the images of each list of keys, and a batch of each of their views.
+
+    An unreadable image is a DataError, or left out for `errors`, by place. Workers end with the iterator.
+    """
+    loader: DataLoader[Sample] = DataLoader(
+        samples,
+        batch_sampler=keys,
+        num_workers=min(workers, own_cores()),
+        collate_fn=_collate,
+        pin_memory=device.type == "cuda",  # else copies would wait for the device
+        generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
+        worker_init_fn=_survive_first_sigterm,
+    )
+    batches = iter(loader)
+    try:
+        for places, views, found in batches:
+            if found and errors is None:
+                raise DataError(next(iter(found.values())))
+            if errors is not None:
+                errors |= found
+            yield places, views
+    finally:
+        del batches  # the last reference: ends the workers, also when this generator is abandoned
+
+
+class TrainLoader:
+    """Batches of augmented views, addressed by their global step; `steps_per_epoch` on every rank.
+
+    Batch number `step` depends on the arguments and on `step` alone: `stream(k, n)` is bit for bit the tail
+    of `stream(0, n)`. Both backends have the same order; views draw by seed and step, crops of a worker by
+    seed, epoch and image. A rank has its rows of what one rank would have, on a CPU bit for bit.
+    """
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        views: ViewsConfig,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        batch_size: int,
+        drop_last: bool,
+        seed: int,
+        device: torch.device | str,
+        image_size: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        sampling: Sampling = "instance",
+    ) -> None:
+        """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
+
+        `mean` and `std` are for values in 0..1, `batch_size` is that of all `world_size` ranks, which divide
+        it. `sampling` is that of `epoch_order`. Images are scaled to a square of `image_size` when they are
+        decoded; None leaves them as stored. DataError without a batch, or for images that cannot be read.
+        """
+        if drop_last and len(dataset) < batch_size:
+            raise DataError(f"{len(dataset)} images are fewer than one batch of {batch_size}")
+        if sampling != "instance" and (dataset.labels < 0).any():
+            raise DataError(f'sampling: found "{sampling}" and images without labels, expected "instance"')
+        self._order = lru_cache(maxsize=2)(partial(epoch_order, dataset.labels, sampling, seed))
+        self._repeats = sampling != "instance"
+        self.steps_per_epoch = batches_per_epoch(len(dataset), batch_size, drop_last=drop_last)
+        self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
+        self._seed, self._workers, self._device = seed, views.workers, torch.device(device)
+        self._labels, candidates = torch.from_numpy(dataset.labels.copy()).to(device), dataset.candidates
+        self._candidates = None if candidates is None else torch.from_numpy(candidates.copy()).to(device)
+        crops = [
+            v2.RandomResizedCrop(op.size, op.scale, op.ratio, InterpolationMode(op.interpolation))
+            for view in views.train
+            for op in view[:1]
+            if isinstance(op, ops.RandomResizedCrop)  # as `ViewsConfig` has it for worker processes
+        ]
+        crops = [v2.Compose([crop, v2.PILToTensor()]) for crop in crops]
+        self._samples = Samples(dataset, crops, seed, image_size)
+        self._finish = [TensorViews([view[1:]], mean, std) for view in views.train]
+        self._pixels: Tensor | None = None
+        if views.backend == "tensor":
+            pixels = torch.from_numpy(decode_all(dataset, image_size, cache=views.cache))
+            self._pixels, self._finish = pixels.to(self._device), [TensorViews(views.train, mean, std)]
+
+    def stream(self, start: int, stop: int) -> Generator[Batch]:
+        """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator."""
+        generator, steps = torch.Generator(self._device), range(start, stop)
+        cropped = from_workers(self._samples, map(self._keys, steps), self._workers, self._device)
+        with closing(cropped):
+            for step in steps:
+                index, first, total = self._rows(step)
+                index = to_device(index, self._device)
+                sources = next(cropped)[1] if self._pixels is None else [self._pixels.index_select(0, index)]
+                generator.manual_seed(derive_seed("views", self._seed, step))
+                views = list[Tensor]()
+                for pixels, finish in zip(sources, self._finish, strict=True):
+                    views += finish(to_device(pixels, self._device), generator, start=first, total=total)
+                candidates = None if self._candidates is None else self._candidates.index_select(0, index)
+                yield Batch(tuple(views), self._labels.index_select(0, index), index, candidates)
+
+    def _rows(self, step: int) -> tuple[Tensor, int, int]:
+        """Return this rank's images in a batch, which row the first of them is, and the rows of all ranks."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        batch = self._order(epoch)[number * self._batch_size : (number + 1) * self._batch_size]
+        each = len(batch) // self._world_size
+        return batch[self._rank * each : (self._rank + 1) * each], self._rank * each, len(batch)
+
+    def _keys(self, step: int) -> list[Key]:
+        """Return what a worker draws by: epoch, image and, where that may come again, its place there."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        index, first, _ = self._rows(step)
+        start = number * self._batch_size + first
+        return [(epoch, i, start + n) if self._repeats else (epoch, i) for n, i in enumerate(index.tolist())]
+
+
+def eval_images(
+    dataset: ImageDataset,
+    eval_view: EvalView,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    workers: int = 0,
+    errors: dict[int, str] | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
+
+    Pixels are those of timm's evaluation transform as `eval_view` has it; `mean` and `std` are for values in
+    0..1. An unreadable image is a DataError; `errors` gets what is wrong with each instead, by its place.
+    """
+    from timm.data import create_transform
+
+    how = {"interpolation": eval_view.interpolation, "crop_pct": eval_view.crop_pct}
+    # the prefetcher's form leaves values in 8 bits; they are normalised in batches
+    transform = create_transform(eval_view.size, **how, use_prefetcher=True)
+    samples, device = Samples(dataset, [transform]), torch.device(device)
+    labels, every = torch.from_numpy(dataset.labels.copy()), range(len(dataset))
+    channel_mean, channel_std = (torch.tensor(each, device=device).view(3, 1, 1) for each in (mean, std))
+    keys: list[list[Key]] = [[(0, i) for i in every[n : n + batch_size]] for n in every[::batch_size]]
+    for index, views in from_workers(samples, keys, workers, device, errors):
+        if views:
+            images = views[0].to(device, non_blocking=True).float()
+            yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does it

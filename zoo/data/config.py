@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from zoo.config import Config, load_yaml, named_by, parse
-from zoo.data.ops import Interpolation, Op, PositiveInt
+from zoo.data.ops import Interpolation, Op, PositiveInt, RandomResizedCrop
 from zoo.errors import DataError
 
 _ByKind = Field(discriminator="kind")
@@ -218,19 +218,25 @@ class EvalView(Config):
 class ViewsConfig(Config):
     """What happens to an image before the encoder sees it."""
 
-    backend: Literal["tensor", "stream", "torchvision"] = "tensor"
+    backend: Literal["tensor", "stream"] = "tensor"
     """`tensor`: all images are decoded once and stay on the training device, views are made there in batches;
     for data of one size that fits. `stream`: worker processes decode and crop with PIL, the operations after
-    the crop run in batches on the device. `torchvision`: worker processes do everything, one PIL image at a
-    time, rounded to 8 bits after each operation, as the authors of recipes do."""
+    the crop run in batches on the device."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Processes of each rank (`stream`, `torchvision`, evaluation), no more than it has cores; 0: none."""
+    """Processes of each rank (`stream`, evaluation), no more than it has cores; 0: none."""
     cache: bool = False
     """Keep the images that `tensor` decodes in a file below `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
     """One list of operations per view."""
     eval: EvalView
     """How the released encoder expects images."""
+
+    @model_validator(mode="after")
+    def _crops_first(self) -> Self:
+        crops = [op for view in self.train for op in view[:1] if isinstance(op, RandomResizedCrop)]
+        if self.backend == "stream" and len(crops) < len(self.train):
+            raise ValueError("train: expected random_resized_crop first in each view of the backend stream")
+        return self
 
     @property
     def train_sizes(self) -> list[int]:

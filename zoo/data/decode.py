@@ -1,18 +1,21 @@
-"""From a file, encoded bytes or an array to an RGB image, or one clear error."""
+"""From a file, encoded bytes or an array to an RGB image, or one clear error; data sets decoded once."""
 
 from __future__ import annotations
 
+import hashlib
 import io
-import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import PIL
+from filelock import FileLock
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rich.console import Console
@@ -20,46 +23,48 @@ from rich.progress import Progress
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
+from zoo.files import write_atomic, write_text, writing
 from zoo.launch import processes_per_node
 from zoo.release.tensors import to_rgb
 
-LOG = logging.getLogger("zoo.data")
+if TYPE_CHECKING:
+    from zoo.data.dataset import ImageDataset
+
+# raster formats alone: Pillow gives PostScript to another program
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
-"""Raster formats alone are opened: Pillow gives PostScript to another program."""
-PATIENCE = 10.0  # seconds between plain lines where there is no terminal
-_IMAGE = (
-    "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], uint8 or floats in 0..1"
-)
+_IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], floats in 0..1"
 
 
 def read_image(source: Any, name: str) -> Image.Image:
-    """Return an image as RGB; raise DataError naming it and why it cannot be read.
-
-    `source` is a `Path`, encoded bytes, a PIL image, a uint8 array `[H, W]` or `[H, W, 3]`, or a tensor
-    `[H, W]` or `[C, H, W]`, uint8 or floats in 0..1.
-    """
-    with _named(name):
-        if isinstance(source, Path | bytes):
-            with _opened(source) as image:
-                return to_rgb(image)
-        found = source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
-        if 0 in found.size:
-            raise ValueError(f"found {found.width} x {found.height} pixels")
-        return to_rgb(found)
+    """Return a `Path`, bytes or what `_IMAGE` lists as RGB; DataError names it and why it cannot be read."""
+    with _opened(source, name) as image:
+        if 0 in image.size:
+            raise ValueError(f"found {image.width} x {image.height} pixels")
+        return to_rgb(image)
 
 
 def read_size(source: Any, name: str) -> tuple[int, int]:
-    """Return width and height of an image, without decoding it; otherwise as `read_image`."""
-    if not isinstance(source, Path | bytes):
-        return read_image(source, name).size
-    with _named(name), _opened(source) as image:
+    """Return width and height of an image, without decoding a file; otherwise as `read_image`."""
+    with _opened(source, name) as image:
         return image.size
 
 
-def _opened(source: Path | bytes) -> Image.Image:
-    if isinstance(source, Path) and source.exists() and not source.is_file():
-        raise ValueError("found no regular file")  # reading a pipe or a device may never end
-    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+@contextmanager
+def _opened(source: Any, name: str) -> Iterator[Image.Image]:
+    try:
+        if isinstance(source, Path) and source.exists() and not source.is_file():
+            raise ValueError("found no regular file")  # reading a pipe or a device may never end
+        if isinstance(source, Path | bytes):
+            file = io.BytesIO(source) if isinstance(source, bytes) else source
+            with Image.open(file, formats=FORMATS) as image:
+                yield image
+        else:
+            yield source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+    except FileNotFoundError:
+        raise DataError(f'image "{name}": no such file') from None
+    except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f'image "{name}" cannot be read: {reason}') from None
 
 
 def _pixels(item: Any) -> NDArray[np.uint8]:
@@ -67,31 +72,20 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
     array = item
     torch = sys.modules.get("torch")  # whoever has a tensor has imported it
     if torch is not None and isinstance(item, torch.Tensor):
-        array = (item.detach().float() if item.is_floating_point() else item).cpu().numpy()
-        if array.dtype == np.float32 and array.size:
-            low, high = array.min(), array.max()
+        array = item.detach().movedim(0, -1) if item.ndim == 3 else item.detach()
+        if array.is_floating_point():
+            low, high = float(array.min()), float(array.max())
             if not (low >= 0 and high <= 1):
                 raise ValueError(f"found floats in {low:.3g}..{high:.3g}, expected 0..1, before Normalize")
-            array = np.rint(array * 255).astype(np.uint8)
-        array = array.transpose(1, 2, 0) if array.ndim == 3 else array
+            array = (array.float() * 255).round().to(torch.uint8)
+        array = array.cpu().numpy()
     if not isinstance(array, np.ndarray):
         raise ValueError(f"found {plain_kind(item)}, expected {_IMAGE}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
-    if array.dtype != np.uint8 or array.shape[2:] not in ((), (3,)) or array.ndim < 2 or not array.size:
+    if array.dtype != np.uint8 or array.shape[2:] not in ((), (3,)) or array.ndim < 2:
         raise ValueError(f"found {item.dtype} of {[*item.shape]}, expected {_IMAGE}")
     return np.ascontiguousarray(array)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f'image "{name}": no such file') from None
-    except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f'image "{name}" cannot be read: {reason}') from None
 
 
 def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
@@ -104,24 +98,66 @@ def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
 def own_cores() -> int:
     """Return this process's share of the cores of its node, at least 1."""
     share = (os.cpu_count() or 1) // processes_per_node()
-    if hasattr(os, "sched_getaffinity"):  # a launcher that binds each rank to some has divided them already
-        share = min(share, len(os.sched_getaffinity(0)))
-    return max(1, share)
+    # a launcher that binds each rank to some has divided them already
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else share
+    return max(1, min(share, bound))
 
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    """Yield what is called with each number of images done: a bar, or lines where there is no terminal."""
-    done, last, is_terminal = 0, time.monotonic(), sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=not is_terminal) as bar:
-        task = bar.add_task(doing, total=total)
+    """Show a bar on a terminal, and yield what is called with each number of images done."""
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        yield partial(bar.advance, bar.add_task(doing, total=total))
 
-        def advance(count: int) -> None:
-            nonlocal done, last
-            done += count
-            bar.advance(task, count)
-            if not is_terminal and time.monotonic() - last >= PATIENCE:
-                last = time.monotonic()
-                LOG.info("%s: %s of %s images", doing, f"{done:,}", f"{total:,}")
 
-        yield advance
+def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
+    """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: they must be equally large.
+
+    With `cache` those that need decoding are kept in a file below `$XDG_CACHE_HOME/zoo/decoded`, with its
+    SHA-256 beside it; where it is intact it is mapped. DataError for unreadable images and other sizes.
+    """
+    encoded = dataset.encoded() if cache else None
+    if encoded is None:
+        return _decoded(dataset, image_size)
+    key = hashlib.sha256(f"{PIL.__version__} {image_size} {len(dataset)} {encoded.selection}".encode())
+    for path in encoded.files:
+        key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
+            # a copy can bring an old modification time along, but nobody sets the time of the change itself
+            key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
+    file = Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.raw")
+    width, height = (image_size, image_size) if image_size else dataset.size_of(0)
+    checksum = file.with_suffix(".sha256")
+    with writing(f'"{file}"', DataError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
+            with suppress(FileNotFoundError, ValueError):  # not there, or cut short
+                kept = np.memmap(file, np.uint8, "c", shape=(len(dataset), 3, height, width))
+                if checksum.read_text() == hashlib.sha256(kept.data).hexdigest():
+                    return kept
+            pixels = _decoded(dataset, image_size)
+            write_atomic(file, pixels.tofile)
+            write_text(checksum, hashlib.sha256(pixels.data).hexdigest())
+    return pixels
+
+
+def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]:
+    """Return all images `[N, 3, H, W]`."""
+    first = scaled_to_square(dataset.image(0), image_size)
+    pixels = np.empty((len(dataset), 3, first.height, first.width), dtype=np.uint8)
+
+    def decode(place: int) -> None:
+        image = scaled_to_square(dataset.image(place), image_size)
+        if image.size != first.size:
+            sizes = f"{image.width}x{image.height} pixels, expected {first.width}x{first.height} as the first"
+            raise DataError(f'image "{dataset.name_of(place)}" has {sizes}: set data.image_size')
+        pixels[place] = np.asarray(image).transpose(2, 0, 1)
+
+    # Pillow decodes outside of Python's lock; a program's images may come from code made for one thread
+    threads = own_cores() if dataset.encoded() is not None else 1
+    with progress(len(dataset), "decoding") as advance, ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(decode, range(len(dataset))):
+            advance(1)
+    return pixels

@@ -1,7 +1,4 @@
-"""The operations that make up a view, as a recipe states them.
-
-Names and meaning of the parameters are torchvision's. Defaults are the literature's.
-"""
+"""The operations that make up a view, as a recipe states them: torchvision's."""
 
 from typing import Annotated, Literal
 
@@ -21,12 +18,6 @@ def _ordered(bounds: list[float]) -> list[float]:
     return bounds
 
 
-def _odd(size: int) -> int:
-    if size % 2 == 0:
-        raise ValueError(f"found {size}, expected an odd number")
-    return size
-
-
 _Two = Field(min_length=2, max_length=2)
 PositiveRange = Annotated[list[Annotated[float, Field(gt=0)]], _Two, AfterValidator(_ordered)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -37,24 +28,20 @@ class RandomResizedCrop(Config):
     """A crop of random area (`scale`, a share of the image) and aspect `ratio`, resized with antialiasing."""
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
-    size: PositiveInt
-    """Pixels of a side of the result."""
-    scale: ShareRange = [0.2, 1.0]  # MoCo's; supervised: 0.08
-    """Range of the crop's area, as a share of the image's."""
-    ratio: PositiveRange = [3 / 4, 4 / 3]
-    """Range of width over height."""
+    size: PositiveInt = Field(description="Pixels of a side of the result.")
+    scale: ShareRange = Field(
+        [0.2, 1.0], description="Area as a share of the image's. Supervised: from 0.08."
+    )
+    ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width over height.")
     interpolation: Interpolation = "bilinear"
-    """Of the resizing."""
 
 
 class PadCrop(Config):
     """Zero padding of `padding` pixels on each side, then a crop at a random place (CIFAR's 4 and 32)."""
 
     op: Literal["pad_crop"] = "pad_crop"
-    size: PositiveInt
-    """Pixels of a side of the crop."""
+    size: PositiveInt = Field(description="Pixels of a side of the crop.")
     padding: Annotated[int, Field(ge=0)] = 4
-    """Pixels added on each side."""
 
 
 class HorizontalFlip(Config):
@@ -62,23 +49,17 @@ class HorizontalFlip(Config):
 
     op: Literal["horizontal_flip"] = "horizontal_flip"
     p: Probability = 0.5
-    """Probability of the flip."""
 
 
 class ColorJitter(Config):
-    """Brightness, contrast, saturation and hue changed in random order (torchvision's ColorJitter)."""
+    """Brightness, contrast, saturation and hue changed in random order, with probability `p`."""
 
     op: Literal["color_jitter"] = "color_jitter"
     p: Probability = 0.8
-    """Probability that anything is changed."""
-    brightness: Strength = 0.4
-    """Factor from 1 - this (at least 0) to 1 + this."""
-    contrast: Strength = 0.4
-    """Likewise."""
-    saturation: Strength = 0.4
-    """Likewise."""
-    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1
-    """Shift from -this to this, in turns of the colour circle."""
+    brightness: Strength = Field(0.4, description="Factor from 1 - this (at least 0) to 1 + this.")
+    contrast: Strength = Field(0.4, description="Likewise.")
+    saturation: Strength = Field(0.4, description="Likewise.")
+    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Largest shift, in turns.")
 
 
 class Grayscale(Config):
@@ -86,41 +67,34 @@ class Grayscale(Config):
 
     op: Literal["grayscale"] = "grayscale"
     p: Probability = 0.2
-    """Probability of it."""
 
 
 class GaussianBlur(Config):
-    """Blur with a standard deviation drawn from `sigma` (pixels); `kernel_size` taps, edges reflected."""
+    """Blur with a standard deviation drawn from `sigma`; an odd number of taps, edges reflected."""
 
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5
-    """Probability of the blur."""
-    sigma: PositiveRange = [0.1, 2.0]
-    """Range of the standard deviation, in pixels."""
-    kernel_size: Annotated[PositiveInt, AfterValidator(_odd)] = 23
-    """Pixels of a side of the kernel, odd."""
+    sigma: PositiveRange = Field([0.1, 2.0], description="Range of the standard deviation, in pixels.")
+    kernel_size: PositiveInt = 23
 
 
 class Solarize(Config):
-    """Values of at least `threshold` (of 255) are inverted, with probability `p`."""
+    """8-bit values of at least `threshold` are inverted, with probability `p`."""
 
     op: Literal["solarize"] = "solarize"
     p: Probability = 0.2
-    """Probability of it."""
-    threshold: Annotated[int, Field(ge=0, le=256)] = 128
-    """Of the 8-bit value, from which on it is inverted."""
+    threshold: Literal[128] = 128
 
 
 class RandomAffine(Config):
     """Rotation, shift and zoom about the centre, bilinear, zeros outside."""
 
     op: Literal["random_affine"] = "random_affine"
-    degrees: Annotated[float, Field(ge=0, le=180)]
-    """Rotation in [-degrees, degrees]."""
-    translate: Annotated[list[Probability], _Two] = [0.0, 0.0]
-    """Largest shift as a share of [width, height], rounded to whole pixels."""
-    scale: PositiveRange = [1.0, 1.0]
-    """Range of the zoom factor."""
+    degrees: Annotated[float, Field(ge=0, le=180)] = Field(description="Rotation in [-degrees, degrees].")
+    translate: Annotated[list[Probability], _Two] = Field(
+        [0.0, 0.0], description="Largest shift as a share of [width, height], rounded to whole pixels."
+    )
+    scale: PositiveRange = Field([1.0, 1.0], description="Range of the zoom factor.")
 
 
 class Cutout(Config):
@@ -128,32 +102,26 @@ class Cutout(Config):
 
     op: Literal["cutout"] = "cutout"
     p: Probability = 1.0
-    """Probability of it."""
     size: PositiveInt = 16
-    """Pixels of a side of the square."""
 
 
 class AutoAugment(Config):
-    """The policies of AutoAugment (1805.09501): 25 pairs of operations, the same in every `variant`."""
+    """AutoAugment's policy for CIFAR-10 (1805.09501): 25 pairs of operations, the same in every `variant`."""
 
     op: Literal["auto_augment"] = "auto_augment"
-    policy: Literal["imagenet", "cifar10", "svhn"]
-    """Of which data set."""
+    policy: Literal["cifar10"]
     variant: Literal["torchvision", "paco"] = "torchvision"
     """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
-    translations by whole pixels. `paco`: grey (128) moves in, shears are bicubic, rotations go anticlockwise
-    alone, translations are not truncated, and what Solarize begins with is a share of 256, not of 255. These
-    are of PaCo/LT/autoaug.py in github.com/dvlab-research/Parametric-Contrastive-Learning, commit ce14b9a."""
+    translations by whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a): grey (128)
+    moves in, shears are bicubic, rotations go anticlockwise, and Solarize begins with a share of 256."""
 
 
 class RandAugment(Config):
-    """RandAugment (1909.13719), as torchvision has it: `magnitude` of 31 bins."""
+    """RandAugment (1909.13719), as torchvision has it: `num_ops` operations of strength 0 to 30."""
 
     op: Literal["rand_augment"] = "rand_augment"
     num_ops: PositiveInt = 2
-    """Operations drawn for each image, applied one after another."""
     magnitude: Annotated[int, Field(ge=0, le=30)] = 9
-    """Strength of the operations, 0 to 30."""
 
 
 _Geometry = RandomResizedCrop | PadCrop | HorizontalFlip | RandomAffine | GaussianBlur | Cutout

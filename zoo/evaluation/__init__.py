@@ -8,7 +8,7 @@ from zoo.evaluation.encode import Features, extract
 from zoo.evaluation.linear import LinearClassifier, fit_linear
 from zoo.evaluation.metrics import classification_metrics, retrieval_metrics
 from zoo.evaluation.predict import Prediction
-from zoo.functional.knn import KnnPrediction, knn_predict
+from zoo.functional import KnnPrediction, knn_predict
 
 __all__ = [
     "Embedding",

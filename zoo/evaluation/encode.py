@@ -16,8 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from zoo import backbones, hub
 from zoo.config import parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
-from zoo.data.dataset import Split
-from zoo.data.streamed import cannot_be_read
 from zoo.errors import DataError, ZooError, ZooWarning
 from zoo.modules import evaluating
 from zoo.recipe import Recipe
@@ -115,7 +113,7 @@ class Encoder:
         return parse(EvalView, {"size": self.preprocess.input_size, **fields}, self.name)
 
     def batches(
-        self, dataset: ImageDataset, split: Split = "test", errors: dict[int, str] | None = None
+        self, dataset: ImageDataset, errors: dict[int, str] | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images `[B, 3, S, S]` and labels `[B]`; arguments and errors are those of `eval_images`."""
         # the activations of 64 images stay near a CPU's caches: 1.2 to 1.5 times as fast (ResNets, one core)
@@ -128,13 +126,12 @@ class Encoder:
             batch_size=64 if small else 256,
             device=self.device,
             workers=self.workers,
-            split=split,
             errors=errors,
         )
 
-    def encode(self, dataset: ImageDataset, split: Split = "test") -> Features:
-        """Encode all images of a data set; raise `DataError` for an unreadable one, as one of `split`."""
-        return extract(self.model, self.batches(dataset, split), device=self.device)
+    def encode(self, dataset: ImageDataset) -> Features:
+        """Encode all images of a data set; raise `DataError` for an unreadable one."""
+        return extract(self.model, self.batches(dataset), device=self.device)
 
 
 def open_encoder(
@@ -188,7 +185,7 @@ def encode_images(
             if len(errors) <= max_bad_images:  # else the others are only counted
                 yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
-            said = cannot_be_read(dataset, errors)
+            said = next(iter(errors.values()))
             raise DataError(f"images: {said}; or leave them out: --max-bad-images {len(errors)}")
 
     with show_images(doing, len(dataset)) as progress:

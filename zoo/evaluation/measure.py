@@ -57,7 +57,7 @@ class ProbeData:
     @cached_property
     def train(self) -> Features:
         """Features of the training images under the evaluation view, and their labels."""
-        return self.encoder.encode(self.train_set, "train")
+        return self.encoder.encode(self.train_set)
 
     @cached_property
     def test(self) -> Tensor:

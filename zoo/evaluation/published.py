@@ -92,7 +92,7 @@ def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageD
     return train_set.subset(part)
 
 
-def choose_backend(train_set: ImageDataset) -> Literal["tensor", "torchvision"]:
+def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
     """Return `tensor` if all training images have one size and take less than 4 GiB, on any machine."""
     first: tuple[int, int] | None = None
     for index in range(len(train_set)):
@@ -100,8 +100,8 @@ def choose_backend(train_set: ImageDataset) -> Literal["tensor", "torchvision"]:
             size = train_set.size_of(index)
             first = first or size
             if size != first:
-                return "torchvision"
-    return "tensor" if first and 3 * len(train_set) * math.prod(first) < 4 << 30 else "torchvision"
+                return "stream"
+    return "tensor" if first and 3 * len(train_set) * math.prod(first) < 4 << 30 else "stream"
 
 
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:

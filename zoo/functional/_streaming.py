@@ -1,9 +1,8 @@
 """Softmax denominators over many keys, a block at a time: memory linear in anchors and keys.
 
-Every loss against a queue needs log sum_j exp(q_i.z_j / tau). Its gradient with respect to q_i / tau is the
-softmax-weighted mean of the keys: attention whose keys and values are the same. So one pass over blocks of
-keys gives value and gradient, and of the N x K scores only a block exists at a time. Nothing here waits for
-the device, and shapes do not depend on values.
+The gradient of log sum_j exp(q_i.z_j / tau) with respect to q_i / tau is the softmax-weighted mean of the
+keys: attention whose keys and values are the same. So one pass over blocks of keys gives value and gradient.
+Nothing here waits for the device, and shapes do not depend on values.
 """
 
 from typing import Any, cast
@@ -11,9 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-_BLOCK = {"cpu": 2**18}
-"""Numbers in a block, by type of device: what stays in a core's cache."""
-_GPU_BLOCK = 2**22
+_BLOCK, _GPU_BLOCK = {"cpu": 2**18}, 2**22  # numbers in a block, by type of device: what stays in a cache
 
 
 def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
@@ -25,11 +22,10 @@ def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
 def log_sum_exp(q: Tensor, keys: Tensor, *, usable: Tensor | None = None, itself: bool = False) -> Tensor:
     """Return log sum_j exp(q_i . z_j) of every anchor without ever holding the scores `[N, K]`.
 
-    Anchors `[N, D]` come divided by the temperature, which gets its gradient through them, and keys `[K, D]`
-    in the same precision. `usable` `[K]`, bool, says which keys count (the others must be finite too); with
-    `itself` the keys are the anchors' own rows, and pair (i, i) is left out. The result `[N]` is -inf, with
-    gradient zero, where no key counts. Differentiable once; the backward pass recomputes scores only where
-    the keys need a gradient.
+    Anchors `[N, D]` come divided by the temperature, keys `[K, D]` in the same precision. `usable` `[K]`,
+    bool, says which keys count (the others must be finite too); with `itself` the keys are the anchors' own
+    rows, and pair (i, i) is left out. The result `[N]` is -inf, with gradient zero, where no key counts.
+    Differentiable once; the backward pass recomputes scores only where the keys need a gradient.
     Source: the online softmax of https://arxiv.org/abs/1805.02867; as attention,
     https://arxiv.org/abs/2205.14135.
     """

@@ -28,15 +28,11 @@ def check_range(low: float, high: float = math.inf, **numbers: float | Tensor) -
     """Raise `ArgumentError` for a number that is not finite or not in `[low, high]`; tensors are not read."""
     for name, value in numbers.items():
         if not isinstance(value, Tensor) and not (low <= value <= high and math.isfinite(value)):
-            bounds = f"of {low:g} or more" if math.isinf(high) else f"from {low:g} to {high:g}"
-            raise ArgumentError(f"{name}: found {value}, expected a finite number {bounds}")
+            raise ArgumentError(f"{name}: found {value}, expected a finite number from {low:g} to {high:g}")
 
 
 def check_positive(**numbers: float | Tensor) -> None:
-    """Raise `ArgumentError` for a number that is not finite and above 0.
-
-    A tensor, such as a learned temperature, is not read: that would wait for the device.
-    """
+    """Raise `ArgumentError` for a number that is not finite and above 0; reading tensors would be a wait."""
     for name, value in numbers.items():
         if not isinstance(value, Tensor) and not 0 < value < math.inf:
             raise ArgumentError(f"{name}: found {value}, expected a finite number above 0")
@@ -45,17 +41,14 @@ def check_positive(**numbers: float | Tensor) -> None:
 def check_counts(
     class_counts: Counts, num_classes: int | None = None, *, device: torch.device | None = None
 ) -> Tensor:
-    """Return `class_counts` `[C]` as a tensor on the device; each is 0 or more, finite, and not all are 0.
-
-    Values are checked where that waits for no device.
-    """
+    """Return `class_counts` `[C]` on the device; on the CPU each must be 0 or more, finite, and not all 0."""
     counts = torch.as_tensor(class_counts)
     if counts.ndim != 1 or len(counts) != (num_classes or len(counts)) or not len(counts):
-        expected = "one number for each class" if num_classes is None else f"[{num_classes}]"
+        expected = [num_classes or "C"]
         raise ArgumentError(f"class_counts: found shape {list(counts.shape)}, expected {expected}")
     if _fails((counts >= 0).all() & (counts.max() > 0) & (counts.max() < math.inf)):
-        found = f"{float(counts.min()):g} to {float(counts.max()):g}"
-        raise ArgumentError(f"class_counts: found {found}, expected 0 or more, and not all 0")
+        found = f"found {float(counts.min()):g} to {float(counts.max()):g}"
+        raise ArgumentError(f"class_counts: {found}, expected 0 or more, and not all 0")
     return counts if device is None else counts.to(device)
 
 
@@ -79,7 +72,7 @@ def _fails(condition: Tensor) -> bool:
 def check_features(features: Tensor, what: str, *, dim: int | None = None) -> None:
     """Raise `DataError` unless `features` is a finite, non-empty floating `[N, D]` with `D == dim`."""
     if features.ndim != 2 or 0 in features.shape or not features.is_floating_point():
-        found = f"{str(features.dtype).removeprefix('torch.')} {tuple(features.shape)}"
+        found = f"{features.dtype} {list(features.shape)}"
         raise DataError(f"{what}: found {found}, expected floating [N, D] with N, D >= 1")
     if dim is not None and features.shape[1] != dim:
         raise DataError(f"{what}: found {features.shape[1]} dimensions, expected {dim}")
@@ -91,8 +84,8 @@ def check_features(features: Tensor, what: str, *, dim: int | None = None) -> No
 def check_labels(labels: Tensor, what: str, *, count: int, num_classes: int) -> None:
     """Raise `DataError` unless `labels` is integer `[count]` with values in `[0, num_classes)`."""
     if tuple(labels.shape) != (count,) or labels.is_floating_point() or labels.is_complex():
-        found = f"{str(labels.dtype).removeprefix('torch.')} {tuple(labels.shape)}"
+        found = f"{labels.dtype} {list(labels.shape)}"
         raise DataError(f"{what}: found {found}, expected one integer for each of {count} rows")
-    if count and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
+    if count and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
         found = f"{int(labels.min())} to {int(labels.max())}"
         raise DataError(f"{what}: found values from {found}, expected 0 to {num_classes - 1}")

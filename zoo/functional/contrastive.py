@@ -14,7 +14,6 @@ def info_nce(
     q: Tensor, k: Tensor, queue: Tensor, *, tau: float | Tensor, valid: Tensor | None = None
 ) -> Tensor:
     """InfoNCE of queries `[N, D]` and keys `[N, D]` against a queue of negatives `[K, D]`; `[]`.
-
     L = -log exp(q.k/tau) / (exp(q.k/tau) + sum_z exp(q.z/tau)); the positive is in the denominator once.
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, equation 1.
     """
@@ -66,7 +65,6 @@ def hard_contrastive(
     q: Tensor, k: Tensor, queue: Tensor, *, tau: float | Tensor, keep: float, valid: Tensor | None = None
 ) -> Tensor:
     """InfoNCE over only the hardest fraction `keep` (0 to 1) of each anchor's negatives.
-
     A negative counts when its score is not below the (1 - keep) quantile of its anchor's scores.
     Other arguments as `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
@@ -78,7 +76,6 @@ def hard_simple(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, keep: float, valid: Tensor | None = None
 ) -> Tensor:
     """The simple loss over only the hardest fraction `keep` (0 to 1) of each anchor's negatives.
-
     Other arguments as `simple_contrastive`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
     return _over_hardest(q, k, queue, valid, keep, weight=weight)
@@ -94,10 +91,7 @@ def _over_hardest(
     tau: float | Tensor = 1.0,
     weight: float | None = None,
 ) -> Tensor:
-    """Return InfoNCE over the hardest negatives, or the simple loss where a weight is given.
-
-    Every anchor needs its own K scores: they go in blocks, whose scores backward computes again.
-    """
+    """Return InfoNCE over the hardest negatives, or the simple loss where a weight is given, in blocks."""
     if not 0 < keep <= 1:
         raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
     q, k, queue = to_same_precision(q, k, queue)
@@ -107,8 +101,7 @@ def _over_hardest(
         with torch.autocast(q.device.type, enabled=False):
             negative = q @ queue.T
         scores = negative.detach().masked_fill(~usable, torch.nan)
-        # torch.quantile refuses more than 16M elements. Between two scores the quantile's exact value does
-        # not matter: the upper of them is the least that reaches it
+        # torch.quantile refuses more than 16M elements; of its two scores the upper one is what matters
         ordered = scores.sort(dim=1).values  # NaN sorts last
         position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
         hardest = usable & (scores >= ordered.gather(1, position.expand(len(scores), min(1, len(queue)))))
@@ -120,7 +113,7 @@ def _over_hardest(
         positive = positive / tau
         return torch.cat([positive[:, None], negative], dim=1).logsumexp(dim=1) - positive
 
-    # a few rows at least even of the longest queue: sorting takes longer than the cache would save
+    # backward computes a block's scores again; a few rows at least: sorting takes longer than a cache saves
     losses = [
         checkpoint(of_block, q[rows], k[rows], queue, use_reentrant=False, preserve_rng_state=False)
         for rows in row_blocks(len(q), len(queue) // 4, q.device)

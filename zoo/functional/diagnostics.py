@@ -1,18 +1,20 @@
-"""Measures of an embedding, and of where a loss's softmax puts its mass."""
+"""Measures of an embedding, of where a loss's softmax puts its mass, and classification by neighbours."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.functional.checks import check_positive, to_float32, to_same_precision
+from zoo.functional.checks import check_features, check_labels, check_positive, to_float32, to_same_precision
+
+_CHUNK = 2048  # rows of a block of similarities, and its columns
+_LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
 
 
 def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
     """Log of the mean Gaussian potential of pairs of unit rows `[N, D]`, log E exp(-t |x - y|^2); `[]`.
-
     Lower is more uniform, between -4 t and 0; NaN for fewer than two rows, which are no pair.
     Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
     """
@@ -30,23 +32,8 @@ def alignment(a: Tensor, b: Tensor) -> Tensor:
     return (to_float32(a) - to_float32(b)).square().sum(dim=1).mean()
 
 
-def relative_penalty(scores: Tensor, *, tau: float | Tensor, valid: Tensor | None = None) -> Tensor:
-    """Share of each negative in the gradient that pushes an anchor's negatives away `[N, K]`.
-
-    r_ij = exp(s_ij/tau) / sum_k exp(s_ik/tau): uniform for large tau, on the hardest negative for small tau.
-    Scores `[N, K]` that are not `valid` (broadcast to them) have share 0.
-    Source: https://arxiv.org/abs/2012.09740, section 3.2.
-    """
-    check_positive(tau=tau)
-    logits = to_float32(scores) / tau
-    if valid is not None:
-        logits = logits.masked_fill(~valid, -torch.inf)
-    return logits.softmax(dim=1)
-
-
 def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     """Mean similarity E f(x).f(y) over pairs x != y of one class, for unit rows `[N, D]`; `[]`.
-
     Rows of a negative label, which is unknown, are in no pair; NaN where there is none.
     Source: https://arxiv.org/abs/2012.09740, equation 9.
     """
@@ -84,10 +71,9 @@ def contrast_probabilities(
 ) -> Probabilities:
     """Probabilities in the softmax of `paco` or `sup_con`, for the first `anchors` of the batch.
 
-    That of z is psi(z) / (sum_{c in C} psi(c) + gamma sum_{a in A(i)} psi(a)): those of centers sum to P_sup,
-    those of samples to (1 - P_sup) / gamma. `centers` are log psi(c), the logits with prior and temperature
-    `[N, C]`; None for `sup_con`. Images without a label are contrasts, and have no positives. All other
-    arguments are those of the loss.
+    That of z is psi(z) / (sum_{c in C} psi(c) + gamma sum_{a in A(i)} psi(a)). `centers` are log psi(c), the
+    logits with prior and temperature `[N, C]`; None for `sup_con`. Images without a label are contrasts, and
+    have no positives. All other arguments are those of the loss.
     Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, section 3.
     """
     check_positive(tau=tau)
@@ -121,10 +107,75 @@ def paco_optimum(
     """Return the probabilities at which `paco` is least, were all scores free, for |P(i)| `positives` `[n]`.
 
     P_sup = beta / (beta + alpha |P|), of the own center that without what smoothing gives to the others, of a
-    pair alpha / (gamma (beta + alpha |P|)); gamma > 0: without samples there is no minimum. The paper's
-    1 / (1 + alpha K*) and alpha / (1 + alpha K*) have beta = gamma = 1.
+    pair alpha / (gamma (beta + alpha |P|)); gamma > 0. The paper's have beta = gamma = 1.
     """
     check_positive(gamma=gamma)
     total = beta + alpha * positives
     p_sup = beta / total
     return Probabilities(p_sup, (1 - label_smoothing) * p_sup, alpha / (gamma * total), positives)
+
+
+class KnnPrediction(NamedTuple):
+    """Predicted classes `[N]`, int64, on the CPU; and `k` and `tau` as used, for `metrics.json`."""
+
+    predictions: Tensor
+    settings: dict[str, Any]
+
+
+def knn_predict(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    *,
+    k: int = 20,
+    tau: float = 0.07,
+    num_classes: int,
+) -> KnnPrediction:
+    """Classify by the votes `exp(s / tau)` of the `k` training features of highest cosine similarity s.
+
+    Exact, and the same on any device: neighbours of equal similarity are taken in the order of the bank,
+    classes of equal votes in that of their index. Features `[M, D]` and `[N, D]` are normalised here. The
+    bank is not copied: one block of 2048 x 2048 of similarities exists at a time. All M vote when M < k.
+    Source: InstDisc, Wu et al. 2018, section 3.4, with k = 200 and tau = 0.07.
+    """
+    check_positive(k=k, tau=tau)
+    check_features(train_features, "kNN training features")
+    check_features(test_features, "kNN test features", dim=train_features.shape[1])
+    check_labels(train_labels, "kNN training labels", count=len(train_features), num_classes=num_classes)
+    used, labels = min(k, len(train_features)), train_labels.cpu()
+    predictions = []
+    for queries in torch.split(test_features, _CHUNK):
+        similarity, index = _nearest(queries, train_features, used)
+        # relative to the nearest neighbour, so that a small tau cannot overflow; the argmax is the same
+        weights = ((similarity - similarity[:, :1]).double() / tau).exp()
+        votes = torch.zeros(len(weights), num_classes, dtype=torch.float64)
+        # on the CPU scatter_add_ always adds in the same order
+        predictions.append(votes.scatter_add_(1, labels[index], weights).argmax(dim=1))
+    return KnnPrediction(torch.cat(predictions), {"k": used, "tau": tau})
+
+
+def _nearest(queries: Tensor, bank: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return similarities and bank indices `[B, k]` of the k nearest, best first, on the CPU."""
+    queries = F.normalize(queries.to(bank.device, torch.float32), dim=1)
+    best = torch.empty(len(queries), 0, dtype=torch.int64, device=bank.device)
+    for start in range(0, len(bank), _CHUNK):
+        block = F.normalize(bank[start : start + _CHUNK].float(), dim=1)
+        keys = torch.cat([best, _ranking_keys(queries @ block.T, start)], dim=1)
+        best = keys.topk(min(k, keys.shape[1]), dim=1).values
+    best = best.cpu()
+    return _flip_negative((best >> 32).to(torch.int32)).view(torch.float32), _LOW - (best & _LOW)
+
+
+def _ranking_keys(similarity: Tensor, start: int) -> Tensor:
+    """Return int64 `[B, M]` that order like (similarity, lower index first) and hold both.
+    `topk` promises no order among equal values; these are never equal, so the result depends neither
+    on the device nor on where the bank is cut.
+    """
+    index = torch.arange(start, start + similarity.shape[1], device=similarity.device)
+    ordered = _flip_negative((similarity + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
+    return (ordered.to(torch.int64) << 32) | (_LOW - index)
+
+
+def _flip_negative(bits: Tensor) -> Tensor:
+    """Map the bits of float32 to int32 of the same order, and back: it is its own inverse."""
+    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)

@@ -36,7 +36,6 @@ def logit_adjusted(
     logits: Tensor, labels: Tensor, class_counts: Counts, *, tau: float = 1.0, label_smoothing: float = 0.0
 ) -> Tensor:
     """Cross-entropy of `logits + tau log prior`: tau 1 is `balanced_softmax`, 0 plain cross-entropy.
-
     Arguments as `balanced_softmax`. Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
     check_range(0, tau=tau)
@@ -61,7 +60,6 @@ def balanced_softmax(
 
 def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
     """Return `logits - tau log prior`: a classifier of long-tailed data, applied to balanced ones.
-
     `logits` are class scores `[..., C]`, or a linear classifier's bias `[C]`. A class without images would
     gain most: see `mask_classes`. Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
@@ -116,7 +114,6 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
 
 def tau_normalize(weight: Tensor, *, tau: float = 1.0) -> Tensor:
     """Divide each class's weight `[C, D]` by its norm to the power of tau; a weight of zero stays.
-
     The classifier goes without a bias. Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217.
     """
     norm = weight.norm(dim=1, keepdim=True)

@@ -23,10 +23,9 @@ def _contrast(
     tau: float | Tensor,
     others: Others,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over what each anchor is contrasted with; nothing of size N x K is held.
+    """Return log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|, each `[N]`.
 
-    A(i) and P(i) as in `sup_con`, with P(i) empty for an anchor without a label. Returns `[N]` each:
-    `(log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|)`.
+    A(i) and P(i) as in `sup_con`, P(i) empty for an anchor without a label; nothing of size N x K is held.
     """
     more = [] if others is None else [others]
     q, k, queue, *theirs = to_same_precision(q, k, queue, *(rows for rows, _ in more))
@@ -37,7 +36,7 @@ def _contrast(
     sums += [log_sum_exp(scaled, rows) for rows in theirs]
 
     # The scores with a class add up to the score of its members' sum. A class is the place of its label in
-    # the batch's sorted ones, so memory does not depend on how many classes there are; N is for all others.
+    # the batch's sorted ones, so memory does not depend on how many classes there are; N: no class of these.
     ordered = labels.sort().values
     of_class, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
     all_classes = (labels, labels, queue_labels, *(classes for _, classes in more))
@@ -173,8 +172,8 @@ def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: flo
     Source: Wang et al. 2022 (PiCO), https://arxiv.org/abs/2201.08984, equation 6.
     """
     # not torch's one_hot, which waits for the device to check the labels
-    member = labels[:, None] == torch.arange(len(prototypes), device=labels.device)
-    member = member.to(prototypes.dtype)
+    classes = torch.arange(len(prototypes), device=labels.device)
+    member = (labels[:, None] == classes).to(prototypes.dtype)
     # row i is multiplied by momentum once for every later row of its class
     later = member.sum(dim=0) - member.cumsum(dim=0)
     weight = (1 - momentum) * momentum**later * member
@@ -204,8 +203,7 @@ def distillation(logits: Tensor, teacher_logits: Tensor, *, tau: float) -> Tenso
     """
     check_positive(tau=tau)
     if teacher_logits.ndim != 3 or teacher_logits.shape[1:] != logits.shape or not len(teacher_logits):
-        found, expected = list(teacher_logits.shape), ["T", *logits.shape]
-        raise ArgumentError(f"teacher_logits: found {found}, expected [T, N, C] = {expected}, T >= 1")
+        raise ArgumentError(f"teacher_logits: found {[*teacher_logits.shape]}, expected [T, *logits.shape]")
     logits, teacher_logits = to_same_precision(logits, teacher_logits)
     log_p = (teacher_logits / tau).log_softmax(dim=2).logsumexp(dim=0) - math.log(len(teacher_logits))
     student = (logits / tau).log_softmax(dim=1)

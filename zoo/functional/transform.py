@@ -20,14 +20,12 @@ def sample_beta(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Draw float32 from the symmetric Beta(alpha, alpha), alpha > 1/2, in closed form from two uniforms.
-
     X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V), exact. The generator is on the same device.
     Source: Ulrich 1984, as in Devroye 1996, "Random variate generation in one line of code".
     """
     if not alpha > 0.5:
         raise ArgumentError(f"alpha: found {alpha}, expected a number above 0.5")
-    # 64 random bits make two uniforms: |a| / 2^31 is one, b / 2^32 is a turn's share from -1/2 to 1/2. On a
-    # CPU that takes 0.6 of the time of two floats, and the rest is in place
+    # 64 random bits, 0.6 of the time of two floats: |a| / 2^31 is U, b / 2^32 a turn's share from -1/2 to 1/2
     bits = torch.empty(math.prod(shape), dtype=torch.int64, device=device)
     bits.random_(-(2**63), None, generator=generator)
     a, b = bits.view(torch.int32).view(2, *shape).float()
@@ -51,9 +49,7 @@ def extrapolate(q: Tensor, k: Tensor, lam: Tensor | float) -> tuple[Tensor, Tens
 
 def interpolate(queue: Tensor, lam: Tensor | float, perm: Tensor) -> Tensor:
     """Mix each negative `[K, D]` with another: lam Z + (1 - lam) Z[perm]; not renormalised.
-
-    `lam` in [0, 1] is a number, one for each row `[K]`, or what broadcasts to `[K, D]`; `perm` `[K]` a
-    permutation of the rows.
+    `lam` in [0, 1] is a number, one for each row `[K]`, or what broadcasts to `[K, D]`; `perm` permutes rows.
     Source: https://arxiv.org/abs/2108.02982, equation 6.
     """
     lam = torch.as_tensor(lam, dtype=queue.dtype, device=queue.device)

@@ -18,7 +18,6 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-from zoo import functional
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 from zoo.report import style
 from zoo.report.sample import SMALLEST, Sample
@@ -76,7 +75,8 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
 def penalty(sample: Sample, tau: float, edges: Array) -> Array:
     """Return the mean relative penalty of negatives by score `[bins]`, NaN where there are too few."""
     apart = sample.apart
-    weights = functional.relative_penalty(sample.scores.double(), tau=tau, valid=apart)
+    # a negative's share in the gradient: https://arxiv.org/abs/2012.09740, section 3.2
+    weights = (sample.scores.double() / tau).masked_fill(~apart, -np.inf).softmax(dim=1)
     weights = weights * apart.sum(dim=1, keepdim=True)
     scores = sample.scores[apart].double().numpy()
     counts, _ = np.histogram(scores, edges)

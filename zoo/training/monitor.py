@@ -127,7 +127,6 @@ class Monitor:
             batch_size=min(256, recipe.training.batch_size),
             device=self._stepper.parameters[0].device,
             workers=recipe.views.workers,
-            split="train",
         )
         # the class's own forward: another batch size would be compiled for a single pass
         encoded = [(type(encoder).forward(encoder, x).float(), y.cpu()) for x, y in batches]

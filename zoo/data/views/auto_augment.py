@@ -7,16 +7,17 @@ Pillow itself, as rows of a table on the device; a draw is the number of a row. 
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy
+from torchvision.transforms.v2.functional import equalize
 
 from zoo.data import ops
-from zoo.data.views.draws import Draws, only
+from zoo.data.views.transforms import Draws, only
 
 # the largest strength of the operations whose sign is drawn; the smallest is 0
 SIGNED = {
@@ -26,43 +27,25 @@ SIGNED = {
     **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9),  # the factor is 1 + strength
 }
 RAND_AUGMENT = ("Identity", *SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize")
-BINS, RAND_AUGMENT_BINS = 10, 31  # strengths to choose from
-LEVELS = 256
 
 MOVED, SHEARED, UNCHANGED, TABLE, AUTO_CONTRAST, EQUALIZE, COLOR, CONTRAST, SHARPNESS = range(9)
 _KINDS = {
     **dict.fromkeys(("Brightness", "Posterize", "Solarize", "Invert"), TABLE),
     **{"Identity": UNCHANGED, "AutoContrast": AUTO_CONTRAST, "Equalize": EQUALIZE},
     **{"Color": COLOR, "Contrast": CONTRAST, "Sharpness": SHARPNESS},
-}  # of all others: MOVED or SHEARED
+}  # all others are MOVED, or SHEARED
 
-
-class Rows(NamedTuple):
-    """What can be drawn, one row each; or, after a draw, one row for each image.
-
-    Attributes:
-        kind: which of the constants above `[R]`.
-        source: the place that each pixel is taken from `[R, H W]`, int32; -1 where that is outside.
-        shear: pixels along x a row, and along y a column `[R, 2]`, float64, for SHEARED.
-        table: the new value of each of the 256 `[R, 256]`, uint8.
-        factor: of a blend `[R]`.
-    """
-
-    kind: Tensor
-    source: Tensor
-    shear: Tensor
-    table: Tensor
-    factor: Tensor
+Rows = tuple[Tensor, ...]  # what can be drawn, or what was drawn for each image: the columns of `rows_of`
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
-    """Apply a policy, or `num_ops` operations, drawn for each of `images` `[B, 3, H, W]`, float32 in 0..1."""
+    """Apply the policy, or `num_ops` operations, drawn for each of `images` `[B, 3, H, W]`, in 0..1."""
     rows, p = space(op, *images.shape[-2:], images.device)
     drawn = torch.cat([draw(p, draws) for _ in range(getattr(op, "num_ops", 1))], 1)
     pixels = (images * 255).round_().to(torch.uint8)
     for row in drawn.unbind(1):
-        chosen = Rows(*(column.index_select(0, row) for column in rows))
-        pixels = apply(pixels, chosen, getattr(op, "variant", "torchvision"))
+        chosen = tuple(column.index_select(0, row) for column in rows)
+        pixels = apply(pixels, chosen, paco=getattr(op, "variant", None) == "paco")
     return pixels * (1 / 255)
 
 
@@ -84,145 +67,117 @@ def space(
 ) -> tuple[Rows, Tensor]:
     """Return the rows that `draw` draws from, for images of one size, and the probabilities `p`."""
     if isinstance(op, ops.AutoAugment):
-        sequences, bins, variant = AutoAugment(AutoAugmentPolicy(op.policy)).policies, BINS, op.variant
+        sequences, bins, paco = AutoAugment(AutoAugmentPolicy.CIFAR10).policies, 10, op.variant == "paco"
     else:
-        sequences, bins = [((name, 1.0, op.magnitude),) for name in RAND_AUGMENT], RAND_AUGMENT_BINS
-        variant = "torchvision"
+        sequences, bins, paco = [((n, 1.0, op.magnitude),) for n in RAND_AUGMENT], 31, False
     outcomes = []
     for name, _, index in (step for sequence in sequences for step in sequence):
-        amount = strength(name, bins, index, height, width, variant)
-        one_sign = name not in SIGNED or (variant, name) == ("paco", "Rotate")
+        amount = strength(name, bins, index, height, width, paco=paco)
+        one_sign = name not in SIGNED or (paco and name == "Rotate")
         outcomes += [(name, amount), (name, amount if one_sign else -amount)]
     p = torch.tensor([[p for _, p, _ in sequence] for sequence in sequences], device=device)
-    return rows_of([*outcomes, ("Identity", 0.0)], height, width, device, variant), p
+    return rows_of([*outcomes, ("Identity", 0.0)], height, width, device, paco=paco), p
 
 
-def strength(name: str, bins: int, index: int | None, height: int, width: int, variant: str) -> float:
+def strength(name: str, bins: int, index: int | None, height: int, width: int, *, paco: bool) -> float:
     """Return the strength number `index` of `bins`, before its sign, in the units of `SIGNED`.
 
-    But translations are in pixels, Posterize in bits, and Solarize in shares of 255, from which on values are
-    inverted. 0 for what has no strength. Rounded where torchvision rounds; PaCo's stay in float64.
+    But translations are in pixels, Posterize in bits, Solarize in shares of 255, from which on it inverts; 0
+    for what has no strength. Rounded where torchvision rounds; PaCo's are in float64.
     """
-    if index is None or name == "Identity":
+    if index is None:
         return 0.0
-    length = {"TranslateX": width, "TranslateY": height}.get(name, 1)
     if name == "Posterize":
         return float((8 - torch.arange(bins) / ((bins - 1) / 4)).round()[index])
-    if variant == "paco" and (name in SIGNED or name == "Solarize"):
-        first, last = (0.0, SIGNED[name]) if name in SIGNED else (256 / 255, 0.0)
-        return float(np.linspace(first, last, bins)[index]) * length
-    first, last = (1.0, 0.0) if name == "Solarize" else (0.0, SIGNED.get(name, 0.0) * length)
-    return float(torch.linspace(first, last, bins)[index])
+    length = {"TranslateX": width, "TranslateY": height}.get(name, 1)
+    solarize = (256 / 255 if paco else 1.0, 0.0)
+    first, last = solarize if name == "Solarize" else (0.0, SIGNED.get(name, 0.0) * length)
+    return float((np.linspace if paco else torch.linspace)(first, last, bins)[index])
 
 
 def rows_of(
-    outcomes: Sequence[tuple[str, float]], height: int, width: int, device: torch.device, variant: str
+    outcomes: Sequence[tuple[str, float]], height: int, width: int, device: torch.device, *, paco: bool
 ) -> Rows:
-    """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels."""
-    paco, kinds, sources, shears = variant == "paco", list[int](), list[Tensor](), list[list[float]]()
+    """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels.
+
+    The columns are which of the constants above `[R]`; the place that each pixel is taken from `[R, H W]`,
+    int32, -1 where that is outside; pixels down a column, for SHEARED, `[R]`, float64; the new value of each
+    of the 256 `[R, 256]`, uint8; and the factor of a blend `[R]`.
+    """
+    kinds, sources, tables = list[int](), list[NDArray[np.int32]](), list[NDArray[np.uint8]]()
     for name, amount in outcomes:
-        sheared = paco and name in ("ShearX", "ShearY")
-        kinds.append(_KINDS.get(name, SHEARED if sheared else MOVED))
-        sources.append(_source(name, amount, height, width, truncate=not paco))
-        shears.append([amount * (name == "ShearX"), amount * (name == "ShearY")])
-    return Rows(
-        torch.tensor(kinds, device=device),
-        torch.stack(sources).to(device),
-        torch.tensor(shears, dtype=torch.float64, device=device),
-        torch.stack([_table(*outcome) for outcome in outcomes]).to(device),
-        torch.tensor([1 + amount for _, amount in outcomes], device=device),
-    )
+        places = Image.fromarray(np.arange(height * width, dtype=np.int32).reshape(height, width) + 1)
+        values = Image.fromarray(np.arange(256, dtype=np.uint8)[None])
+        if name == "Rotate":
+            places = places.rotate(amount)
+        elif name in ("ShearX", "ShearY", "TranslateX", "TranslateY"):
+            x, y = amount * name.endswith("X"), amount * name.endswith("Y")
+            affine: tuple[float, ...] = (1, x, 0, y, 1, 0)
+            if name.startswith("Translate"):
+                affine = (1, 0, x, 0, 1, y) if paco else (1, 0, -int(x), 0, 1, -int(y))
+            places = places.transform(places.size, Image.Transform.AFFINE, affine)
+        elif name == "Brightness":
+            values = ImageEnhance.Brightness(values).enhance(1 + amount)
+        elif name == "Posterize":
+            values = ImageOps.posterize(values, int(amount))
+        elif name in ("Solarize", "Invert"):
+            values = ImageOps.solarize(values, 255 * amount)  # type: ignore[arg-type]  # from 0 on: all
+        kinds.append(
+            SHEARED if paco and name == "ShearY" else _KINDS.get(name, MOVED)
+        )  # ShearX: in no policy
+        sources.append(np.array(places).flatten() - 1)
+        tables.append(np.array(values)[0])
+    amounts = torch.tensor([amount for _, amount in outcomes], dtype=torch.float64, device=device)
+    moved, changed = (torch.from_numpy(np.stack(each)).to(device) for each in (sources, tables))
+    return torch.tensor(kinds, device=device), moved, amounts, changed, (1 + amounts).float()
 
 
-def _source(name: str, strength: float, height: int, width: int, *, truncate: bool) -> Tensor:
-    """Return where an operation takes each pixel from: what Pillow makes of an image of places."""
-    places = Image.fromarray(np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width))
-    shift = -float(int(strength)) if truncate else strength
-    x, y = shift * (name == "TranslateX"), shift * (name == "TranslateY")
-    along_x, along_y = strength * (name == "ShearX"), strength * (name == "ShearY")
-    if name == "Rotate":
-        places = places.rotate(strength)
-    else:
-        places = places.transform(places.size, Image.Transform.AFFINE, (1, along_x, x, along_y, 1, y))
-    return torch.from_numpy(np.array(places)).flatten() - 1
+def apply(images: Tensor, rows: Rows, *, paco: bool) -> Tensor:
+    """Change each image as its row says."""
+    (kind, source, down, table, factor), fill = rows, 128 if paco else 0  # the grey level of what moves in
+    images = only(kind == MOVED, partial(move, fill=fill), images, source)
+    if paco:  # on a GPU it is computed for all images
+        images = only(kind == SHEARED, partial(shear, fill=fill), images, down)
+    images = only(kind == TABLE, look_up, images, table)
+    images = only(kind == AUTO_CONTRAST, auto_contrast, images)
+    images = only(kind == EQUALIZE, equalize, images)
+    return only(kind >= COLOR, blend, images, kind, factor)
 
 
-def _table(name: str, strength: float) -> Tensor:
-    """Return what Pillow makes of each of the 256 values."""
-    values = Image.fromarray(np.arange(LEVELS, dtype=np.uint8)[None])
-    if name == "Brightness":
-        values = ImageEnhance.Brightness(values).enhance(1 + strength)
-    elif name == "Posterize":
-        values = ImageOps.posterize(values, int(strength))
-    elif name in ("Solarize", "Invert"):
-        values = ImageOps.solarize(values, 255 * strength)  # type: ignore[arg-type]  # from 0 on: all
-    return torch.from_numpy(np.array(values)).flatten()
-
-
-def apply(images: Tensor, rows: Rows, variant: str) -> Tensor:
-    """Change each image as its row says; `variant` as `ops.AutoAugment` has it."""
-    kind, fill = rows.kind, 128 if variant == "paco" else 0  # the grey level of what moves in
-    images = only(kind == MOVED, partial(transform, fill=fill), images, rows.source)
-    if variant == "paco":  # on a GPU it is computed for all images
-        images = only(kind == SHEARED, partial(shear, fill=fill), images, rows.shear)
-    images = only((kind >= TABLE) & (kind <= EQUALIZE), look_up, images, kind, rows.table)
-    return only(kind >= COLOR, blend, images, kind, rows.factor)
-
-
-def transform(images: Tensor, source: Tensor, fill: int) -> Tensor:
-    """Take every pixel from where `source` of `Rows` says; `fill` outside."""
+def move(images: Tensor, source: Tensor, fill: int) -> Tensor:
+    """Take every pixel from the place in `source` `[B, H W]`; `fill` outside."""
     places = source.long()[:, None].expand(-1, images.shape[1], -1)
     moved = images.flatten(2).gather(2, places.clamp(min=0))
     return moved.masked_fill_(places < 0, fill).view_as(images)
 
 
 def shear(images: Tensor, along: Tensor, fill: int) -> Tensor:
-    """Shear along x or y, as `shear` of `Rows` says, with Pillow's bicubic filter; `fill` outside."""
-    batch, channels, height, width = images.shape
-    x = torch.arange(width, device=images.device, dtype=torch.float64).add_(0.5)
-    y = torch.arange(height, device=images.device, dtype=torch.float64).add_(0.5)[:, None]
-    along_x, along_y = along[..., None, None].unbind(1)  # one of them is 0
-    column, row = x + along_x * y, along_y * x + y
-    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-    column, row = column - 0.5, row - 0.5
-    left, top = column.floor(), row.floor()
-    part = ((column - left) + (row - top))[:, None]  # behind the left or upper pixel; one of the two is 0
-    taps = []
-    for step in (-1, 0, 1, 2):
-        near = (left + step * (along_x != 0)).clamp_(0, width - 1)
-        near = near + (top + step * (along_y != 0)).clamp_(0, height - 1) * width
-        taps.append(near.long().view(batch, 1, -1).expand(-1, channels, -1))
-    a, b, c, d = (images.flatten(2).gather(2, tap).view_as(images).double() for tap in taps)
+    """Shear along y by `along` `[B]` pixels a column, with Pillow's bicubic filter; `fill` outside."""
+    height, width = images.shape[-2:]
+    x, y = (torch.arange(n, device=images.device, dtype=torch.float64) + 0.5 for n in (width, height))
+    row = along[:, None, None] * x + y[:, None]
+    inside = (row >= 0) & (row < height)
+    row = row - 0.5
+    top = row.floor()
+    part = (row - top)[:, None]  # behind the upper pixel
+    taps = [(top + step).clamp_(0, height - 1).long()[:, None] for step in (-1, 0, 1, 2)]
+    a, b, c, d = (images.gather(2, tap.expand_as(images)).double() for tap in taps)
     cubic = b + part * ((c - a) + part * ((2 * (a - b) + c - d) + part * (b - a - c + d)))
     return cubic.clamp_(0, 255).to(torch.uint8).masked_fill_(~inside[:, None], fill)
 
 
-def look_up(images: Tensor, kind: Tensor, table: Tensor) -> Tensor:
-    """Replace each value by that of a table: the row's own, or one made of the image."""
+def look_up(images: Tensor, table: Tensor) -> Tensor:
+    """Replace each value by that of its image's table."""
     tables = table[:, None].expand(-1, images.shape[1], -1)
-    tables = only(kind == AUTO_CONTRAST, auto_contrast_tables, tables, images)
-    tables = only(kind == EQUALIZE, equalize_tables, tables, images)
     return tables.gather(2, images.flatten(2).long()).view_as(images)
 
 
-def auto_contrast_tables(unchanged: Tensor, images: Tensor) -> Tensor:
-    """Return the tables `[B, 3, 256]` that stretch each channel of each image to 0..255."""
-    low, high = (limit.double()[..., None] for limit in images.flatten(2).aminmax(dim=2))
+def auto_contrast(images: Tensor) -> Tensor:
+    """Stretch each channel of each image to 0..255."""
+    low, high = (limit.double()[..., None, None] for limit in images.flatten(2).aminmax(dim=2))
     scale = torch.full_like(low, 255).div_((high - low).clamp(min=1))  # 255 / x would be 255 * (1 / x)
-    values = torch.arange(LEVELS, device=images.device, dtype=torch.float64)
-    tables = (values * scale + -low * scale).clamp_(0, 255).to(torch.uint8)
-    return torch.where(high > low, tables, unchanged)
-
-
-def equalize_tables(unchanged: Tensor, images: Tensor) -> Tensor:
-    """Return the tables `[B, 3, 256]` that make the values of each channel of each image equally frequent."""
-    flat = images.flatten(2).long()
-    counts = flat.new_zeros((*flat.shape[:2], LEVELS))
-    counts.scatter_add_(2, flat, flat.new_ones(()).expand_as(flat))
-    step = (flat.shape[2] - counts.gather(2, flat.amax(2, keepdim=True))) // 255
-    below = counts.cumsum(2) - counts
-    tables = ((step // 2 + below) // step.clamp(min=1)).clamp_(max=255).to(torch.uint8)
-    return torch.where(step > 0, tables, unchanged)
+    stretched = (images * scale).sub_(low * scale).clamp_(0, 255).to(torch.uint8)
+    return torch.where(high > low, stretched, images)
 
 
 def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:

@@ -1,0 +1,278 @@
+"""Random numbers for a batch, and the operations that take them: other parameters for every image.
+
+Resizing crops and blur are linear and separable, out = R X C^T for a channel X: with R `[B, h, H]` and
+C `[B, w, W]` two small batched matrix products. Source of the filters: Pillow's `Resample.c`.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from zoo.data import ops
+from zoo.errors import DataError
+
+LOOKED_AT = {"cpu"}  # devices whose values may decide what is computed: for others the host would wait
+LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
+CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation take the three slots of an order
+DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues where red, green, blue are smallest
+
+
+class Draws:
+    """Numbers drawn for all `total` images of a batch, by every rank, cut to those from `start` to `stop`."""
+
+    def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
+        self._generator, self._total, self._start = generator, total, start
+        self._count = (total if stop is None else stop) - start
+
+    def rand(self, *shape: int | None) -> Tensor:
+        """Return numbers from U[0, 1) of a shape that has None in the place of the images."""
+        sizes = [self._total if size is None else size for size in shape]
+        drawn = torch.rand(sizes, generator=self._generator, device=self._generator.device)
+        return drawn.narrow(shape.index(None), self._start, self._count)
+
+    def uniform(self, low: float, high: float, *columns: int) -> Tensor:
+        """Return numbers from U[low, high) `[B, *columns]`."""
+        return self.rand(None, *columns) * (high - low) + low
+
+    def randint(self, high: Tensor | float) -> Tensor:
+        """Return an integer from 0 to `high` - 1 for each image `[B]`, float; `high`: `[B]` or a number."""
+        return (self.rand(None) * high).floor_().clamp_(max=high - 1)  # rounding may reach `high` itself
+
+    def chosen(self, p: float) -> Tensor:
+        """Return for which images something of probability `p` happens `[B]`, bool."""
+        return self.rand(None) < p
+
+
+def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
+    """Return `images` `[B, ...]`, those that are `chosen` `[B]` changed, each alone and in its shape."""
+    if images.device.type in LOOKED_AT:
+        index = chosen.nonzero()[:, 0]
+        if len(index) == 0:
+            return images
+        changed = change(*(each.index_select(0, index) for each in (images, *parameters)))
+        return images.index_copy(0, index, changed)
+    return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
+
+
+@cache
+def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return `values` on `device`, copied there once: each copy waits for the device."""
+    return torch.tensor(values, device=device)
+
+
+def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Tensor:
+    """Crop and resize each image `[B, 3, H, W]` to `size` x `size` pixels."""
+    height, width = images.shape[-2:]
+    top, left, h, w = crop_boxes(op, height, width, draws)
+    # both at once: what lies beyond the shorter side has no weight
+    start, length = torch.cat([top, left]), torch.cat([h, w])
+    matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
+    rows, cols = torch.tensor_split(matrices, 2)
+    return _apply(images, rows[..., :height], cols[..., :width], clip=op.interpolation == "bicubic")
+
+
+def crop_boxes(
+    op: ops.RandomResizedCrop, height: int, width: int, draws: Draws
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
+    area = draws.uniform(op.scale[0], op.scale[1], 10) * (height * width)
+    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # else the central crop
+    w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
+    central_h = min(height, round(width / op.ratio[0]))
+    central_w = min(width, round(height * op.ratio[1]))
+    h = torch.where(found, h.gather(1, first)[:, 0], float(central_h))
+    w = torch.where(found, w.gather(1, first)[:, 0], float(central_w))
+    top = torch.where(found, draws.randint(height - h + 1), float((height - central_h) // 2))
+    left = torch.where(found, draws.randint(width - w + 1), float((width - central_w) // 2))
+    return top, left, h, w
+
+
+def resample_matrix(start: Tensor, length: Tensor, size: int, source: int, interpolation: str) -> Tensor:
+    """Return the matrices `[B, size, source]` that resize `length` `[B]` pixels from `start` `[B]` to `size`.
+
+    Pixels outside have no influence. Pillow's filter `interpolation` is widened to shrink (antialiasing).
+    """
+    scale = length / size
+    widening = scale.clamp(min=1)
+    centers = (torch.arange(size, device=start.device) + 0.5) * scale[:, None] + start[:, None]
+    pixels = torch.arange(source, device=start.device) + 0.5
+    x = ((pixels - centers[:, :, None]) / widening[:, None, None]).abs_()
+    if interpolation == "bilinear":
+        weights = (1 - x).clamp_(min=0)
+    else:  # Keys' kernel with Pillow's a = -0.5
+        near, far = (1.5 * x - 2.5) * x * x + 1, (((x - 5) * x + 8) * x - 4) * -0.5
+        weights = torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+    inside = (pixels > start[:, None]) & (pixels < (start + length)[:, None])
+    weights *= inside[:, None, :]
+    return weights.div_(weights.sum(2, keepdim=True))
+
+
+def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
+    """Blur each image by a standard deviation of its own; DataError for a kernel too large for the images."""
+    height, width = images.shape[-2:]
+    if op.kernel_size // 2 >= min(height, width):
+        raise DataError(
+            f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width} pixels"
+        )
+
+    def blurred(images: Tensor, sigma: Tensor) -> Tensor:
+        rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
+        return _apply(images, rows, cols, clip=False)
+
+    sigma = draws.uniform(op.sigma[0], op.sigma[1])
+    return only(draws.chosen(op.p), blurred, images, sigma)
+
+
+def blur_matrix(sigma: Tensor, kernel_size: int, size: int) -> Tensor:
+    """Return torchvision's Gaussian blurs `[B, size, size]` of `sigma` `[B]`, edges reflected."""
+    radius = kernel_size // 2
+    taps = torch.arange(-radius, radius + 1, device=sigma.device)
+    kernel = torch.exp(-0.5 * (taps / sigma.clamp(min=1e-6)[:, None]) ** 2)
+    kernel = kernel / kernel.sum(1, keepdim=True)
+    source = (torch.arange(size, device=sigma.device)[None, :] + taps[:, None]).abs()
+    source = torch.where(source >= size, 2 * (size - 1) - source, source)  # [K, size]
+    where = (source[..., None] == torch.arange(size, device=sigma.device)).float()  # [K, size, size]
+    return (kernel @ where.view(kernel_size, -1)).view(-1, size, size)
+
+
+def _apply(images: Tensor, rows: Tensor, cols: Tensor, *, clip: bool) -> Tensor:
+    """Return R X C^T for every channel; `clip` to 0..1 after each pass, as Pillow does: bicubic leaves it."""
+    batch, channels, height, width = images.shape
+    wide = torch.bmm(images.reshape(batch, channels * height, width), cols.transpose(1, 2))
+    if clip:
+        wide = wide.clamp_(0, 1)
+    out = rows[:, None] @ wide.view(batch, channels, height, cols.shape[1])
+    return out.clamp_(0, 1) if clip else out
+
+
+def horizontal_flip(op: ops.HorizontalFlip, images: Tensor, draws: Draws) -> Tensor:
+    """Mirror images left to right."""
+    return only(draws.chosen(op.p), lambda images: images.flip(-1), images)
+
+
+def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
+    """Pad with zeros and take a window of `size` x `size` pixels; DataError for smaller images."""
+    height, width = images.shape[-2:]
+    room = [length + 2 * op.padding - op.size for length in (height, width)]
+    if min(room) < 0:
+        raise DataError(f"pad_crop: {height}x{width} pixels padded by {op.padding} are less than {op.size}")
+    top, left = (draws.randint(float(space + 1)).long() for space in room)
+    windows = F.pad(images, [op.padding] * 4).unfold(2, op.size, 1).unfold(3, op.size, 1)
+    return windows[torch.arange(len(images), device=images.device), :, top, left]
+
+
+def random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
+    """Rotate, shift and zoom about the centre, bilinear, zeros outside, as Pillow does."""
+    height, width = images.shape[-2:]
+    angle = torch.deg2rad(draws.uniform(-op.degrees, op.degrees))
+    limits = op.translate[0] * width, op.translate[1] * height
+    x, y = (draws.uniform(-limit, limit).round() for limit in limits)  # pixels to the right, and down
+    scale = draws.uniform(op.scale[0], op.scale[1])
+    if len(images) == 0:
+        return images  # `affine_grid` refuses them
+    cos, sin = angle.cos() / scale, angle.sin() / scale
+    theta = [
+        torch.stack([cos, sin * (height / width), -(cos * x + sin * y) * (2 / width)], 1),
+        torch.stack([-sin * (width / height), cos, (sin * x - cos * y) * (2 / height)], 1),
+    ]
+    grid = F.affine_grid(torch.stack(theta, 1), list(images.shape), align_corners=False)
+    moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    inside = ((grid >= -1) & (grid < 1)).all(-1)  # Pillow blends nothing in from outside
+    return moved * inside[:, None]
+
+
+def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
+    """Blacken a square around a random centre; what of it lies outside the image is cut off."""
+
+    def covered(center: Tensor, length: int) -> Tensor:
+        start = (center - (size / 2).floor())[:, None]
+        position = torch.arange(length, device=images.device)
+        return (position >= start) & (position < start + size[:, None])
+
+    height, width = images.shape[-2:]
+    y, x = (draws.randint(float(length)) for length in (height, width))
+    size = draws.chosen(op.p) * float(op.size)  # 0 covers nothing
+    hole = covered(y, height)[:, None, :, None] & covered(x, width)[:, None, None, :]
+    return images.masked_fill(hole, 0)
+
+
+def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
+    """Change brightness, contrast, saturation and hue of each image `[B, 3, H, W]` in its own order.
+
+    The order of three and the place of hue among them, each uniform, make the uniform order of four; hue,
+    which costs most, is so computed once. The others are affine maps of colours, x -> f x + (1 - f) base.
+    """
+    order = draws.rand(None, 3).argsort(1)
+    hue_slot = draws.randint(4.0) if op.hue > 0 else draws.randint(4.0) * 0  # how many come before hue
+    chosen = draws.chosen(op.p)
+    limits = ((max(0.0, 1 - s), 1 + s) for s in (op.brightness, op.contrast, op.saturation))
+    factors = torch.stack([draws.uniform(low, high) for low, high in limits], 1)
+    hue = draws.uniform(-op.hue, op.hue)
+
+    def jitter(images: Tensor, order: Tensor, hue_slot: Tensor, factors: Tensor, hue: Tensor) -> Tensor:
+        luminance = constant(LUMINANCE, images.device)
+        factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
+        matrix = factor[..., None] * torch.eye(3, device=images.device)  # [B, slot, 3, 3]
+        # to every row the grey value, or [B, slot, 3] of the channels' means
+        matrix += ((1 - factor) * (order == SATURATION)[..., None] * luminance)[:, :, None]
+        of_mean = (1 - factor) * (order == CONTRAST)[..., None] * luminance
+        after = hue_slot[:, None] <= torch.arange(SLOTS, device=images.device)  # [B, slot]
+        pixels = images.flatten(2)
+        if op.hue > 0:
+            for slot in range(SLOTS):
+                pixels = only(~after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
+            pixels = shift_hue(pixels.view_as(images), hue).flatten(2)
+        for slot in range(SLOTS):
+            pixels = only(after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
+        return pixels.view_as(images)
+
+    return only(chosen, jitter, images, order, hue_slot, factors, hue)
+
+
+def _map_colors(pixels: Tensor, matrix: Tensor, of_mean: Tensor) -> Tensor:
+    offset = (pixels.mean(2) * of_mean).sum(1)
+    return torch.baddbmm(offset[:, None, None], matrix, pixels).clamp_(0, 1)
+
+
+def shift_hue(images: Tensor, hue: Tensor) -> Tensor:
+    """Turn the hue of each image by `hue` `[B]` turns, at the same HSV value and chroma.
+
+    With V the largest of a pixel's channels, C = V - the smallest, and h its hue in turns, a channel is
+    V - C clamp(2 - 6 d, 0, 1) = V - 2 C + 6 C clamp(d, 1/6, 2/6), d the distance on the colour wheel from
+    h to the hue where the channel is darkest: half a turn, 5/6 and 1/6 of one. Saturation is never formed.
+    """
+    red, green, blue = images.unbind(1)
+    value = torch.maximum(torch.maximum(red, green), blue)
+    chroma = value - torch.minimum(torch.minimum(red, green), blue)
+    not_red, not_green = (value - red).sign_(), (value - green).sign_()  # 0 or 1; faster than a condition
+    if_green = torch.add(blue - red, chroma, alpha=2)
+    if_blue = torch.add(red - green, chroma, alpha=4)
+    sixths = torch.lerp(green - blue, torch.lerp(if_green, if_blue, not_green), not_red)
+    sixths /= chroma.clamp(min=1e-8)  # grey pixels: any hue gives the same pixel, as chroma is 0
+    shifted = hue[:, None] - constant(DARKEST, images.device)  # [B, 3]
+    distance = torch.add(shifted[..., None, None], sixths[:, None], alpha=1 / 6)
+    distance = distance.sub_(distance.round()).abs_().clamp_(1 / 6, 2 / 6)
+    darker = torch.sub(value, chroma, alpha=2)
+    return torch.addcmul(darker[:, None], chroma[:, None], distance, value=6)
+
+
+def grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
+    """Replace all three channels by the luminance."""
+
+    def grey(images: Tensor) -> Tensor:
+        red, green, blue = torch.split(images, 1, 1)
+        luminance = (LUMINANCE[0] * red).add_(green, alpha=LUMINANCE[1]).add_(blue, alpha=LUMINANCE[2])
+        return luminance.expand_as(images)
+
+    return only(draws.chosen(op.p), grey, images)
+
+
+def solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
+    """Invert values of at least 128 / 255, after rounding to 8 bits as Pillow has them."""
+    return only(draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= 128, 1 - x, x), images)
