@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -105,7 +106,9 @@ def own_cores() -> int:
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal, and yield what is called with each number of images done."""
+    """Show a bar, or a line where there is no terminal, and yield what is called with each number done."""
+    if not sys.stderr.isatty():
+        logging.getLogger("zoo").info("%s %s images", doing, f"{total:,}")
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         yield partial(bar.advance, bar.add_task(doing, total=total))
 
@@ -119,8 +122,9 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
     encoded = dataset.encoded() if cache else None
     if encoded is None:
         return _decoded(dataset, image_size)
-    key = hashlib.sha256(f"{PIL.__version__} {image_size} {len(dataset)} {encoded.selection}".encode())
-    for path in encoded.files:
+    files, selection = encoded
+    key = hashlib.sha256(f"{PIL.__version__} {image_size} {len(dataset)} {selection}".encode())
+    for path in files:
         key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
         with suppress(OSError):
             status = os.stat(path)  # noqa: PTH116
