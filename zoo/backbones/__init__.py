@@ -3,18 +3,23 @@
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import timm
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from zoo.backbones import cifar as cifar  # imported for its registration with timm
 from zoo.errors import ZooError, did_you_mean, first_line
 from zoo.modules.heads import evaluating
 
-__all__ = ["check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of", "size_built_for"]
+__all__ = [
+    *("check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of", "size_built_for"),
+    "without_storage",
+]
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
 
@@ -37,6 +42,32 @@ def create(arch: str, *, num_classes: int = 0, **model_args: Any) -> nn.Module:
     # An architecture's own checks of its arguments raise any of these.
     except (TypeError, ValueError, AssertionError, RuntimeError, LookupError, AttributeError) as error:
         raise ZooError(_refusal(arch, model_args, error)) from error
+
+
+_FILLS = {getattr(Tensor, f"{name}_") for name in ("zero", "fill", "copy", "normal", "uniform", "erfinv")}
+_FILLS |= {Tensor.mul_, Tensor.add_, Tensor.div_, Tensor.clamp_}
+
+
+class _SkipInit(TorchFunctionMode):
+    """Leaves out what only fills tensors."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _FILLS and args[0].is_meta:
+            return args[0]
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def without_storage() -> Iterator[None]:
+    """Build models inside the block for a file's tensors alone: on the meta device, never initialised.
+
+    To draw weights that a file then replaces is most of the time in which timm loads a large model.
+    """
+    with torch.device("meta"), _SkipInit():
+        yield
 
 
 def _refusal(arch: str, model_args: Mapping[str, Any], error: Exception) -> str:

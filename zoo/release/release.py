@@ -180,7 +180,7 @@ class Release:
         """Compare every byte of weights, centers, recipe and list of images with the recorded hashes."""
         for name, key in () if self.is_plain else format.HASHED.items():
             if expected := self.config["zoo"].get(key):  # a release may lack centers, and a list of images
-                format.check_sha256(self.path / name, expected)
+                format.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
@@ -250,7 +250,7 @@ def _assign(config: Facts, classes: int, state: Mapping[str, Tensor]) -> nn.Modu
     layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
     found = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
     found = {name: each.float() if each.is_floating_point() else each for name, each in found.items()}
-    with suppress(ZooError), torch.device("meta"):
+    with suppress(ZooError), backbones.without_storage():
         model = _create(config, classes, {})
         model.load_state_dict(found, assign=True)
         if not any(buffer.is_meta for buffer in model.buffers()):
