@@ -58,7 +58,6 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     release.verify()
     assert (release.name, release.class_names[3]) == (f"{ARCH}.mine", "class 3")
     assert release.require_centers().class_counts.tolist() == COUNTS
-    assert release.config["zoo"]["dataset"] == {"name": "CIFAR-10-LT"}
     assert release.config["model_args"] == {"drop_rate": 0.0}
 
 

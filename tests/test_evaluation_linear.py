@@ -158,7 +158,7 @@ def test_of_equal_neighbours_the_first_in_the_bank_vote(before):
 
 def test_knns_mistakes_are_named(digits):
     bank, labels, queries, _ = digits
-    with pytest.raises(ZooError, match="found k = 0"):
+    with pytest.raises(ZooError, match="k: found 0"):
         knn_predict(bank, labels, queries, k=0, num_classes=10)
     with pytest.raises(DataError, match="kNN test features: found 63 dimensions, expected 64"):
         knn_predict(bank, labels, queries[:, 1:], num_classes=10)

@@ -70,7 +70,7 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PACO, "objective.tua=0.1", 'unknown key "objective.tua". Did you mean "tau"?'),
         (PACO, "epochs=1", 'unknown key "epochs". Did you mean "training.epochs"?'),
         (PACO, "views.train.0.0.degres=1", 'key "views.train.0.0.degres". Did you mean "degrees"?'),
-        (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco' (str), expected one of"),
+        (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco'"),
         (PACO, "objective={tau: 0.1}", 'missing key "objective.name"'),
         (PACO, "optimizer.lr='0.1'", "\"optimizer.lr\": found '0.1'"),
         (PACO, "objective.tau", "expected KEY.KEY=VALUE"),

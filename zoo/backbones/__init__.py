@@ -17,7 +17,13 @@ from zoo.errors import ZooError, did_you_mean, first_line
 from zoo.modules.heads import evaluating
 
 __all__ = [
-    *("check_encoder", "check_input", "create", "feature_dim", "is_own", "name_of", "size_built_for"),
+    "check_encoder",
+    "check_input",
+    "create",
+    "feature_dim",
+    "is_own",
+    "name_of",
+    "size_built_for",
     "without_storage",
 ]
 

@@ -68,7 +68,6 @@ class DistillConfig(Config):
     """Share of the teachers in the loss; the rest is that of the labels."""
     tau: Annotated[float, Field(gt=0)]
     """Temperature of what student and teachers say; above 1 the lesser classes tell more."""
-    adjustment: Annotated[float, Field(ge=0, le=0, description="Always 0; a key of earlier releases.")] = 0.0
 
 
 class ClassifyConfig(ObjectiveConfig):

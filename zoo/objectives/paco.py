@@ -27,7 +27,7 @@ class CenterConfig(QueueConfig):
     """Weight of the own center among the positives."""
     gamma: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the samples in the softmax's denominator."""
-    center_tau: Tau = 1.0
+    center_tau: Annotated[float, Field(ge=1e-3)] = 1.0
     """Temperature of the centers' logits, prior included."""
     rebalance: bool = True
     """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""

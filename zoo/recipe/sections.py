@@ -91,8 +91,6 @@ class TrainingSection(Config):
     """Each image once an epoch; or first a class, each as likely, or as the square root of its images."""
     ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
     early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
-    accumulate: Literal[1] = Field(1, description="Always 1; recipes of earlier releases state it.")
-    checkpoint_activations: Literal[False] = Field(False, description="Always false; see `accumulate`.")
     compile: Literal["default", "reduce-overhead"] | None = Field(None, description="`torch.compile`'s mode.")
     sync_batchnorm: bool = Field(False, description="BatchNorm's statistics are of all ranks, on GPUs.")
     observe_every: PositiveInt | None = Field(50, description="Steps between figures of gradients.")

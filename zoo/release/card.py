@@ -53,7 +53,7 @@ def render(folder: Path, config: Facts) -> str:
         config=config,
         metrics=metrics,
         notes=f"{_NOTES_BEGIN}\n{notes[2] if notes else ''}{_NOTES_END}",
-        overlapping=any(e.get("shared_images") or e.get("train_set", {}) is None for e in evaluations),
+        overlapping=any(e.get("train_set", {}) is None for e in evaluations),
         papers=bibtex(about["objective"], recipe),
         pictures={file.stem for file in folder.glob(format.PICTURES)},
         repo=f"ORG/{about['name']}",  # `addressed` writes the repository

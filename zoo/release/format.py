@@ -146,7 +146,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
         "architecture": architecture,
         "num_classes": classes,
         "num_features": raw.get("num_features") or width,
-        "model_args": {key: args[key] for key in args if key not in ("num_classes", "in_chans")},
+        "model_args": _without_default_pool(architecture, args),
         "pretrained_cfg": {
             "tag": tag,
             "custom_load": False,
@@ -170,6 +170,18 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             "centers_sha256": recorded if linear else None,
         },
     }
+
+
+def _without_default_pool(architecture: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the architecture's arguments without its default pooling, which timm's export adds."""
+    import timm
+    import torch
+
+    kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
+    with suppress(Exception), torch.device("meta"):  # any of 1,400 constructors; loading reports it
+        same = len({str(timm.create_model(architecture, **each)) for each in ({}, kept)}) == 1
+        return {} if [*kept] == ["global_pool"] and same else kept
+    return kept
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

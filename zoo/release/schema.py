@@ -236,6 +236,4 @@ def split_words(entry: Mapping[str, Any]) -> str:
     words, about = [str(entry["split"])], entry.get("test_set") or {}
     if entry.get("classes_measured"):
         words.append(f"{entry['classes_measured']} of {about.get('num_classes', '?')} classes")
-    if entry.get("shared_images"):
-        words.append(f"{entry['shared_images']} of {about.get('num_images', '?')} images from training")
     return ", ".join(words)
