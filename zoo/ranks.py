@@ -30,6 +30,7 @@ class Ranks:
     Attributes:
         rank: number of this process, from 0.
         size: how many there are.
+        alone: whether there is no other rank.
         generator: for draws that have to be the same on all ranks, made for the whole batch; None with one
             rank, whose default generator it is then.
         counts: rows of each rank in what is being computed, all the same.
@@ -44,7 +45,7 @@ class Ranks:
         device: str = "cpu",
         timeout: timedelta | None = None,
     ) -> None:
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.alone = rank, size, size == 1
         self.generator: torch.Generator | None = None
         self.counts: tuple[int, ...] = (0,) * size
         self._local_rank = local_rank
@@ -60,11 +61,6 @@ class Ranks:
     def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
         """Return itself: the copy of a module is in the same process."""
         return self
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is no other rank."""
-        return self.size == 1
 
     @property
     def own(self) -> slice:

@@ -85,16 +85,16 @@ class KeyQueue(nn.Module):
     @property
     def valid(self) -> Tensor:
         """Which slots hold a key `[K]`, bool."""
-        return torch.arange(len(self), device=self.filled.device) < self.filled
+        return torch.arange(len(self.keys), device=self.filled.device) < self.filled
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> None:
         """Overwrite the oldest slots with `keys` `[B, D]` and `labels` `[B]`, as if row by row, any B."""
-        given = len(keys)
-        keys, labels = keys[-len(self) :], labels[-len(self) :]
+        given, size = len(keys), len(self.keys)
+        keys, labels = keys[-size:], labels[-size:]
         offset = torch.arange(given - len(keys), given, device=self.pointer.device)
-        slots = (self.pointer + offset) % len(self)
+        slots = (self.pointer + offset) % size
         self.keys.index_copy_(0, slots, keys.to(self.keys.dtype))
         self.labels.index_copy_(0, slots, labels)
-        self.pointer.add_(given).remainder_(len(self))
-        self.filled.add_(given).clamp_(max=len(self))
+        self.pointer.add_(given).remainder_(size)
+        self.filled.add_(given).clamp_(max=size)

@@ -77,7 +77,8 @@ class Stepper:
         with record_function("update"):
             # key encoder and queue follow the weights that the step has made, with all ranks' keys
             self.ranks.average_(self.statistics)
-            self.objective.update(*gathered(batch, output, self.ranks))
+            whole = (batch, output) if self.ranks.alone else gathered(batch, output, self.ranks)
+            self.objective.update(*whole)
         if self.ema is not None:
             with record_function("ema"):
                 self.ema.update()
