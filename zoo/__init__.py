@@ -40,28 +40,23 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
     "reproduce", "snapshot", "sweep", "table",
 ]  # fmt: skip
 
-_HOME_OF = {
-    name: module
-    for module, names in {
-        "zoo.pretraining": ("finetune", "pretrain", "snapshot"),
-        "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
-        "zoo.conversion": ("convert",),
-        "zoo.evaluation.embed": ("Embedding", "embed"),
-        "zoo.evaluation.evaluate": ("evaluate",),
-        "zoo.evaluation.predict": ("Prediction", "predict"),
-        "zoo.experiments.compare": ("compare",),
-        "zoo.experiments.reproduce": ("Reproduction", "reproduce"),
-        "zoo.experiments.sweep": ("Sweep", "sweep"),
-        "zoo.experiments.table": ("Results", "table"),
-        "zoo.hub": ("load", "open"),
-        "zoo.hub.fetch": ("pull",),
-        "zoo.hub.push": ("push",),
-        "zoo.modules.centers": ("Centers",),
-        "zoo.objectives": ("register_objective",),
-        "zoo.release": ("Release",),
-        "zoo.report.diagnose": ("Report", "diagnose"),
-    }.items()
-    for name in names
+_MODULES = {
+    "zoo.pretraining": ("finetune", "pretrain", "snapshot"),
+    "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
+    "zoo.conversion": ("convert",),
+    "zoo.evaluation.embed": ("Embedding", "embed"),
+    "zoo.evaluation.evaluate": ("evaluate",),
+    "zoo.evaluation.predict": ("Prediction", "predict"),
+    "zoo.experiments.compare": ("compare",),
+    "zoo.experiments.reproduce": ("Reproduction", "reproduce"),
+    "zoo.experiments.sweep": ("Sweep", "sweep"),
+    "zoo.experiments.table": ("Results", "table"),
+    "zoo.hub.fetch": ("load", "open", "pull"),
+    "zoo.hub.push": ("push",),
+    "zoo.modules.centers": ("Centers",),
+    "zoo.objectives": ("register_objective",),
+    "zoo.release": ("Release",),
+    "zoo.report.diagnose": ("Report", "diagnose"),
 }
 _SUBMODULES = frozenset(
     {
@@ -72,18 +67,18 @@ _SUBMODULES = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        value = getattr(importlib.import_module(_HOME_OF[name]), name)
-        globals()[name] = value  # the next use costs nothing
-        return value
     if name in _SUBMODULES:
         return importlib.import_module(f"zoo.{name}")
+    for module, names in _MODULES.items():
+        if name in names:
+            globals()[name] = value = getattr(importlib.import_module(module), name)  # found once
+            return value
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     dunders = {name for name in globals() if name.startswith("__")}
-    return sorted({*dunders, *__all__, *_HOME_OF, *_SUBMODULES})
+    return sorted({*dunders, *__all__, "open", *_SUBMODULES})
 
 
 _timm_hook.register_architectures()

@@ -62,19 +62,18 @@ def pretrain(
     """Train as a recipe says, measure the result and write its release; torchrun's processes train together.
 
     Args:
-        recipe: a shipped recipe's name, a file, or a `Recipe`; None: one made for the images of `data`, see
-            `zoo.recipe.planning.make`.
+        recipe: a shipped recipe's name, a file, or a `Recipe`; None: one is made for the images of `data`.
         out: the release folder to make, `runs/NAME` when None; the run's state is in its sub-folder `run`.
-        data: the folder of the recipe's own data, where it needs one, or any other data, which take the place
-            of the recipe's source, long tail and subset; see `zoo.data.any_data.Data`.
-        resume: go on from the last checkpoint in `out`, or begin if there is none, as a restart by torchrun.
+        data: the folder of the recipe's own data, or any other `zoo.data.any_data.Data`, which take the place
+            of the recipe's source, long tail and subset.
+        resume: go on from the last checkpoint in `out`, or begin if there is none.
         overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
             With other data or another objective the release is called NAME_changed, unless they set a name.
         init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
         arch: without a recipe, in place of `init`: the architecture, with new weights.
         objective: without a recipe "moco", which is the default, or "simclr".
         images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
-            them: out of another copy of the data, where long tail and subset would draw others.
+            them, out of another copy of the data.
 
     Raises:
         Interrupted: on SIGINT, SIGTERM, SIGHUP or SIGUSR1, after saving the state.
@@ -188,8 +187,8 @@ def snapshot(
         run: the folder of the training, as `out` of `pretrain`; not of a method with several trainings.
         out: the release folder to make; None: `runs/NAME_epN`, or `runs/NAME_stepN` within an epoch.
         data: those of the training; the folder that it was given when None.
-        step: after which the checkpoint was written; the newest when None.
-        overrides: changes of the recipe with which a training could be resumed, e.g. `{"evaluation": []}`.
+        step: of the checkpoint; the newest when None.
+        overrides: changes of the recipe with which a training could be resumed.
 
     Raises:
         ZooError: if there is no run or no such checkpoint, for other data than it trains on, or if `out`
