@@ -158,7 +158,7 @@ def test_what_cannot_be_read_or_written_is_said_before_encoding(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ZooError, match=r'out: ".*a.parquet" needs the package pyarrow'):
         zoo.embed(PACO, "digits", out=tmp_path / "a.parquet")
-    with pytest.raises(ZooError, match="found the folder"):
+    with pytest.raises(ZooError, match="it is a folder"):
         (tmp_path / "b.npz").mkdir()
         zoo.embed(PACO, "digits", out=tmp_path / "b.npz")
 

@@ -42,13 +42,11 @@ FEATURES = {
     "knn": "training.knn_every=1",
     "layer_decay": "optimizer.layer_decay=0.7",
     "ldam_drw": "method=ldam_drw",
-    "learned_tau": "objective.tau={kind: learned, start: 0.1, min: 0.05, max: 1.0}",
     "logit_adjustment": "method=logit_adjustment",
     "mix": "objective.mix={mixup: 0.8, cutmix: 1.0}",
     "no_norm_decay": "optimizer.decay_norm_and_bias=false",
     "partial_labels": "data.partial_labels={kind: uniform, rate: 0.3}",
     "smoothing": "objective.label_smoothing=0.1",
-    "stream": "views.backend=stream",
     "subset": "data.subset={fraction: 0.5}",
 }
 KINDS = {
