@@ -20,7 +20,7 @@ from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS, is_file, write_text
 from zoo.launch import restarted
-from zoo.objectives import Objective
+from zoo.objectives import OBJECTIVES, Objective
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.recipe.planning import make, plan_pretraining
@@ -31,7 +31,7 @@ from zoo.release.tensors import ImageList, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.report.sample import Sample
 from zoo.report.subject import Subject
-from zoo.training import RunFolder, Trained, build_objective, cpu_threads, learns_without_labels, pick_device
+from zoo.training import RunFolder, Trained, build_objective, cpu_threads, pick_device
 from zoo.training.build import teachers_of
 from zoo.training.distributed import join
 from zoo.training.facts import training_facts
@@ -119,7 +119,7 @@ def open_sets(recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None
     Raises:
         DataError: see `open_dataset`; for data without classes where the recipe measures by them.
     """
-    images, unlabelled = images or {}, learns_without_labels(recipe)
+    images, unlabelled = images or {}, OBJECTIVES[recipe.objective.name].without_labels
     train_set = open_dataset(recipe.data, "train", data, images.get("train"), unlabelled=unlabelled)
     if not recipe.evaluation:
         return train_set, None

@@ -1,7 +1,6 @@
 """From a recipe to a trained objective: build, loop, and what a run keeps on disk."""
 
 from zoo.training.build import build_objective as build_objective
-from zoo.training.build import learns_without_labels as learns_without_labels
 from zoo.training.facts import Trained as Trained
 from zoo.training.loop import train as train
 from zoo.training.precision import cpu_threads as cpu_threads

@@ -52,11 +52,6 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     return objective
 
 
-def learns_without_labels(recipe: Recipe) -> bool:
-    """Whether the recipe can be trained on images without classes."""
-    return OBJECTIVES[recipe.objective.name].without_labels
-
-
 def _check_classes(objective: str, dataset: ImageDataset) -> None:
     """Make sure that there are images of at least two classes, of each one, and none without a class."""
     names, unknown = dataset.class_names, int((dataset.labels < 0).sum())

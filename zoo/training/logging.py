@@ -17,6 +17,7 @@ from zoo.errors import ZooWarning, first_line
 from zoo.objectives import Output
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
+from zoo.release.schema import LIBRARY
 
 Row = dict[str, float]
 
@@ -76,7 +77,6 @@ class Metrics:
         return rows
 
 
-PROJECT = "contrastive-zoo"
 # of a tracker: a function that logs values of a step, and one that ends it for now
 Run = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
 
@@ -93,7 +93,7 @@ def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int
         import wandb
 
         run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            project=os.environ.get("WANDB_PROJECT", LIBRARY),
             name=os.environ.get("WANDB_NAME", recipe.name),
             id=run_id,
             dir=os.environ.get("WANDB_DIR", str(folder)),
@@ -105,7 +105,7 @@ def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int
     else:
         import trackio
 
-        project, name = os.environ.get("TRACKIO_PROJECT", PROJECT), f"{recipe.name}-{run_id}"
+        project, name = os.environ.get("TRACKIO_PROJECT", LIBRARY), f"{recipe.name}-{run_id}"
         run = trackio.init(project, name=name, config=config, resume="allow", embed=False)
     return lambda at, values: run.log(dict(values), step=at), run.finish
 

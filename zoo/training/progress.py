@@ -70,6 +70,6 @@ def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str]
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print a line on standard error; of several ranks the first one speaks."""
+    """Print a line on standard error, by rank 0."""
     if rank() == 0:
         print(text, file=sys.stderr, flush=True, end=end)

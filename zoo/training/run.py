@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -12,11 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
 
 from zoo.catalog import recipe_text
 from zoo.config import leaves
 from zoo.data import ImageDataset
+from zoo.data.dataset import content_ids
 from zoo.errors import InUse, TrainingError
 from zoo.files import is_file, read_object, sync, temporary_files, write_text, writing
 from zoo.recipe import Recipe
@@ -25,6 +28,7 @@ from zoo.training import checkpoint as checkpoints
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.logging import Trackers
 
+_COMPARED = 64  # images whose pixels have to be the same when a run goes on
 LOCK_SECONDS = 10.0  # data workers of a killed process hold a lock until they notice
 # keys that may change when a run goes on; optimizer state is saved in the memory layout of channels_last
 CHANGEABLE = COMPUTATION - {"training.precision", "training.channels_last"}
@@ -124,10 +128,11 @@ class RunFolder:
     def check_images(self, dataset: ImageDataset, *, record: bool = False) -> None:
         """Make sure that images are those that a run began on; `record` which, for the next time."""
         facts, begun = dataset.describe(), read_object(self.data_file)
-        found = {key: facts[key] for key in ("num_images", "sha256")}
-        if begun.get("sha256") not in (None, found["sha256"]):
-            then, now = (f"{d['num_images']} images (sha256 {d['sha256'][:12]}...)" for d in (begun, found))
-            raise TrainingError(f'"{self.path}" holds a run on {then}, found {now}; expected the same data')
+        sample = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, _COMPARED).astype(np.int64)))
+        pixels = hashlib.sha256(content_ids(sample).tobytes()).hexdigest()
+        found = {"num_images": facts["num_images"], "sha256": facts["sha256"], "pixels": pixels}
+        if any(begun.get(key) not in (None, value) for key, value in found.items()):
+            raise TrainingError(f'"{self.path}" began on {begun}, found {found}; expected the same images')
         if record:
             with self._writing():
                 write_text(self.data_file, json.dumps(found) + "\n", parents=False)
@@ -167,10 +172,9 @@ class RunFolder:
     def class_rows(self) -> list[dict[str, Any]]:
         """Return the rows of classes.jsonl, one of each checkpoint before which a step was observed.
 
-        Each has `step` and `epoch` of its end, `looks`, the number of observed steps, and lists over the C
-        classes, None where there is no such gradient: `images` in those steps; `feature_gradient`, the mean
-        norm of the loss's gradient by an image's features; `class_gradient`, the sum of these norms in a step
-        divided by the batch size; `center_gradient`, the mean norm of that by the class's center.
+        Each has `step`, `epoch`, `looks`, the number of observed steps, and over the C classes `images` in
+        those steps and mean norms of gradients, None where there are none: `feature_gradient` by an image's
+        features, `class_gradient`, their sum over a step by the batch size, `center_gradient`.
         """
         return _read_rows(self.classes_file)
 

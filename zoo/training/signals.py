@@ -23,8 +23,7 @@ class _Stopped(KeyboardInterrupt):
 @contextmanager
 def stop_on_signal() -> Iterator[list[int]]:
     """Catch the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 in the list it yields; a second acts as usual."""
-    caught = list[int]()
-    with _handled(caught.append):
+    with _handled((caught := list[int]()).append):
         yield caught
 
 
