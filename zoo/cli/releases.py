@@ -159,7 +159,7 @@ def convert(
     encoder: str = Option("query", help="query: the trained one; momentum: its moving average."),
     labels: str | None = Option(None, help="Class names: a file with one a line, or a folder or data spec."),
     label_order: str | None = Option(None, help="Of a folder's classes: natural (timm) or plain."),
-    class_counts: str | None = Option(None, help="Training images of each class: a file or a data spec."),
+    class_counts: str | None = Option(None, help="Training images of each class: a file, one a line."),
     mean: tuple[float, float, float] | None = Option(None, help="Of R, G, B. Default: the authors'."),
     std: tuple[float, float, float] | None = Option(None, help="Standard deviation of R, G, B."),
     license: str | None = Option(None, help="Of the weights. Default: the repository's."),

@@ -65,7 +65,7 @@ def convert(
         file: a checkpoint of torch.save, or .safetensors; or a name in `PUBLISHED`, which is fetched.
         family: whose layout it has, a key of `FAMILIES`; "timm" for any timm model, whoever trained it.
         out: the release folder to make; `runs/NAME` when None.
-        arch: the encoder's architecture in timm; when None, what the file names, else the only one that fits.
+        arch: the encoder's architecture in timm; what the file names when None.
         name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
         encoder: "query" for the trained encoder, "momentum" for its moving average.
         model_args: arguments of the architecture, beside what the family implies or the file says.

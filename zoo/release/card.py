@@ -125,7 +125,7 @@ def _metadata(config: Facts, recipe: Facts, metrics: Facts) -> ModelCardData:
     stock = not backbones.is_own(config["architecture"])
     license, license_name = provenance.license_on_hub(config["pretrained_cfg"]["license"])
     tags = [task, *["timm", "transformers"] * stock, LIBRARY]
-    tags += [objective] * (objective != "unknown")  # `zoo list --hub` takes it from this place
+    tags += [objective] * (objective != "unknown")
     tags += ["contrastive-learning"] * (objective not in ("unknown", "classify"))
     tags += ["long-tailed-recognition"] * bool((recipe.get("data") or {}).get("long_tail"))
     tags += ["knowledge-distillation"] * bool((recipe.get("objective") or {}).get("distill"))

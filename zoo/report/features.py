@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,9 @@ def _sample(subject: Subject) -> Sample:
 
 
 def tau_of(subject: Subject) -> float | None:
-    """Return the temperature of a subject's recipe: at the end, where it is scheduled or learned."""
+    """Return the temperature of a subject's recipe; None where there is none."""
     tau = (subject.recipe.get("objective") or {}).get("tau")
-    if isinstance(tau, Mapping):
-        tau = subject.numbers.get("recorded/tau", tau.get("end", tau.get("start")))
-    return None if tau is None else float(tau)
+    return float(tau) if isinstance(tau, int | float) else None
 
 
 @style.figure(
