@@ -247,23 +247,6 @@ def margin(a: Tensor, b: Tensor, same: Tensor, m: float, squared: bool) -> Tenso
     return _mean(losses)
 
 
-def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: float) -> Tensor:
-    """mu_c <- gamma mu_c + (1 - gamma) q_i, row after row; unit length once at the end."""
-    moved = [row.double() for row in prototypes]
-    for row, label in zip(q, labels, strict=True):
-        moved[int(label)] = momentum * moved[int(label)] + (1 - momentum) * row.double()
-    return torch.stack([row / row.norm() if row.norm() > 0 else row for row in moved])
-
-
-def disambiguate(targets: Tensor, scores: Tensor, candidates: Tensor, momentum: float) -> Tensor:
-    """s <- phi s + (1 - phi) onehot(argmax over the candidates)."""
-    moved = momentum * targets.double()
-    for i in range(len(targets)):
-        possible = [c for c in range(targets.shape[1]) if candidates[i, c]]
-        moved[i, max(possible, key=lambda c: float(scores[i, c]))] += 1 - momentum
-    return moved
-
-
 def uniformity(z: Tensor, t: float) -> Tensor:
     """log of the mean of e^{-t |x - y|^2} over ordered pairs x != y."""
     z = z.double()

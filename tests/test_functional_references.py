@@ -292,31 +292,6 @@ def test_autocast_changes_nothing(name: str) -> None:
     torch.testing.assert_close(inside, outside, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.99, 1.0])
-@pytest.mark.parametrize("n", [0, 1, 6])
-def test_prototypes_move_row_after_row(n: int, momentum: float) -> None:
-    g = torch.Generator().manual_seed(n)
-    q, prototypes = (F.normalize(torch.randn(m, 5, generator=g, dtype=torch.float64), dim=1) for m in (n, 4))
-    prototypes[0] = 0  # none yet
-    labels, before = torch.randint(4, (n,), generator=g), prototypes.clone()
-    got = functional.move_prototypes(prototypes, q, labels, momentum)
-    expected = reference.move_prototypes(prototypes, q, labels, momentum)
-    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
-    assert torch.equal(prototypes, before)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])  # all scores may be negative
-def test_targets_move_toward_the_nearest_candidate(shift: float, momentum: float) -> None:
-    g = torch.Generator().manual_seed(0)
-    scores = torch.randn(5, 6, generator=g, dtype=torch.float64) + shift
-    candidates = torch.rand(5, 6, generator=g) < 0.5
-    candidates[torch.arange(5), torch.randint(6, (5,), generator=g)] = True
-    targets = candidates.double() / candidates.sum(dim=1, keepdim=True)
-    got = functional.disambiguate(targets, scores, candidates, momentum)
-    torch.testing.assert_close(got, reference.disambiguate(targets, scores, candidates, momentum))
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_diagnostics_equal_references_in_every_precision(dtype: torch.dtype, autocast: bool) -> None:
