@@ -228,10 +228,6 @@ def two_columns(folder: Path) -> Any:
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
         (lambda folder: IMAGE, "data: found a ndarray, expected a folder"),
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
-        (
-            lambda folder: hugging_face(ImageFolder(str(folder))).to_iterable_dataset(),
-            "data: found a IterableDataset, expected a folder",
-        ),
         (lambda folder: hub.Dataset.from_dict({"x": [1]}), "found the columns x"),
         (lambda folder: [], "found no images"),
         (lambda folder: [{"image": IMAGE, "label": 0}], "found a dict, expected a PIL image"),

@@ -298,20 +298,14 @@ def test_diagnostics_equal_references_in_every_precision(dtype: torch.dtype, aut
     p = Problem(9, 17, 6, 3, "half-filled queue").drawn().to(dtype)
     q, k = p["q"], p["k"]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        found = {
-            "uniformity": functional.uniformity(q),
-            "uniformity, t = 1": functional.uniformity(q, t=1.0),
-            "alignment": functional.alignment(q, k),
-            "tolerance": functional.tolerance(q, p["labels"]),
-        }
-    expected = {
-        "uniformity": reference.uniformity(q, 2.0),
-        "uniformity, t = 1": reference.uniformity(q, 1.0),
-        "alignment": reference.alignment(q, k),
-        "tolerance": reference.tolerance(q, p["labels"]),
-    }
-    for name, value in expected.items():
-        assert found[name].dtype == (torch.float64 if dtype == torch.float64 else torch.float32), name
-        torch.testing.assert_close(
-            found[name].double(), value, rtol=1e-5, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        found = (
+            *(functional.uniformity(q), functional.uniformity(q, t=1.0)),
+            *(functional.alignment(q, k), functional.tolerance(q, p["labels"])),
         )
+    expected = (
+        *(reference.uniformity(q, 2.0), reference.uniformity(q, 1.0)),
+        *(reference.alignment(q, k), reference.tolerance(q, p["labels"])),
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-6)
