@@ -30,33 +30,6 @@ def info_nce(q: Tensor, k: Tensor, queue: Tensor, tau: Number) -> Tensor:
     return hard_info_nce(q, k, queue, tau, keep=1.0)
 
 
-def ft_info_nce(
-    q: Tensor,
-    k: Tensor,
-    queue: Tensor,
-    tau: Number,
-    lam_ex: Tensor,
-    lam_in: Tensor,
-    perm: list[int],
-    *,
-    negatives_scored_with: str,
-) -> Tensor:
-    """InfoNCE on transformed scores.
-
-    The positive score is q^.k^. The paper's text leaves the negatives' query alone ("original"); the authors'
-    code overwrites q by q^ before it scores the negatives ("extrapolated").
-    """
-    losses = []
-    for i in range(len(q)):
-        q_hat = lam_ex[i] * q[i] + (1 - lam_ex[i]) * k[i]
-        k_hat = lam_ex[i] * k[i] + (1 - lam_ex[i]) * q[i]
-        query = {"original": q[i], "extrapolated": q_hat}[negatives_scored_with]
-        mixed = [lam_in[j] * queue[j] + (1 - lam_in[j]) * queue[perm[j]] for j in range(len(queue))]
-        positive = _exp(_dot(q_hat, k_hat), tau)
-        losses.append(-(positive / (positive + sum(_exp(_dot(query, z), tau) for z in mixed))).log())
-    return _mean(losses)
-
-
 def nt_xent(a: Tensor, b: Tensor, tau: Number) -> Tensor:
     """Equation 1 of SimCLR over the pairs (2k-1, 2k): both orders of each pair, 2N terms."""
     rows = [row for pair in zip(a, b, strict=True) for row in pair]

@@ -73,11 +73,15 @@ def test_an_image_without_a_label_is_a_contrast_in_the_probabilities_as_in_the_l
 
 
 @pytest.mark.parametrize(
-    ("alpha", "beta", "gamma", "smoothing", "reduction"),
-    [(0.05, 1.0, 1.0, 0.0, "mean"), (0.3, 2.0, 0.5, 0.0, "sum"), (0.05, 1.0, 1.0, 0.2, "mean")],
+    ("reduction", "settings"),
+    [
+        ("mean", dict(alpha=0.05, beta=1.0, gamma=1.0)),
+        ("sum", dict(alpha=0.3, beta=2.0, gamma=0.5)),
+        ("mean", dict(alpha=0.05, beta=1.0, gamma=1.0, label_smoothing=0.2)),
+    ],
 )
 def test_the_real_loss_of_free_scores_is_least_at_the_optimum(
-    alpha: float, beta: float, gamma: float, smoothing: float, reduction: Any
+    reduction: Any, settings: dict[str, Any]
 ) -> None:
     """Contrasts are orthogonal, so an anchor can have any scores with them."""
     basis = torch.eye(8, dtype=torch.float64)
@@ -95,26 +99,17 @@ def test_the_real_loss_of_free_scores_is_least_at_the_optimum(
     def closure() -> Tensor:
         optimizer.zero_grad()
         loss = functional.paco(
-            anchor,
-            **given,
-            center_logits=logits,
-            tau=0.5,
-            alpha=alpha,
-            beta=beta,
-            gamma=gamma,
-            label_smoothing=smoothing,
-            reduction=reduction,
+            anchor, **given, center_logits=logits, tau=0.5, reduction=reduction, **settings
         )
         loss.backward()
         return loss
 
     for _ in range(5):
         optimizer.step(closure)
+    gamma = settings["gamma"]
     found = probabilities(given | {"q": anchor, "center_logits": logits}, tau=0.5, gamma=gamma)
     assert found.positives.tolist() == [4]
-    optimum = functional.paco_optimum(
-        found.positives.double(), alpha=alpha, beta=beta, gamma=gamma, label_smoothing=smoothing
-    )
+    optimum = functional.paco_optimum(found.positives.double(), **settings)
     for name, a, b in zip(found._fields, found, optimum, strict=True):
         torch.testing.assert_close(a.detach(), b, rtol=2e-3, atol=1e-5, check_dtype=False, msg=name)
 

@@ -1,8 +1,9 @@
 """Augmented views: batched on the device, against torchvision on one PIL image at a time.
 
 Both sides start from decoded 8-bit images in memory (ours on the device) and end with normalised float32
-views on the device. On the CPU each side has one core, as PIL's workers have. Before that, a large tensor is freed, as in any process that trains: from then on the C library keeps
-freed memory, and does not have the kernel hand out and clear the same pages for every operation.
+views on the device. On the CPU each side has one core, as PIL's workers have. Before that, a large tensor is
+freed, as in any process that trains: from then on the C library keeps freed memory, and does not have the
+kernel hand out and clear the same pages for every operation.
 tests/test_data_views.py and tests/test_data_auto_augment.py hold each operation and its chances equal to
 torchvision's.
 """
