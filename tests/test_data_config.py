@@ -1,7 +1,5 @@
 """The sections `data` and `views` of a recipe, and specs of data: what they accept, and how they refuse."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,12 +36,6 @@ from zoo.errors import RecipeError, ZooError
 def test_wrong_sections_are_refused_by_name(schema, section, message):
     with pytest.raises(RecipeError, match=message):
         parse(schema, {"eval": {"size": 32}, **section} if schema is ViewsConfig else section, "r")
-
-
-def test_reading_a_configuration_imports_no_torch():
-    code = "import sys, zoo.data, zoo.data.config; print('torch' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "False"
 
 
 # --- the command line's --data SPEC ---------------------------------------------------------------------

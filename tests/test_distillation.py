@@ -181,13 +181,8 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return zoo.pretrain(name, out=folder / "out", overrides=overrides)
 
 
-def teachers_in(release: Release) -> list[str]:
-    found: list[str] = release.recipe["objective"]["distill"]["teachers"]
-    return found
-
-
 def test_a_release_says_who_taught_it(taught: Release) -> None:
-    own, other = teachers_in(taught)
+    own, other = taught.recipe["objective"]["distill"]["teachers"]
     hashes = [teacher_sha256(zoo.open(name).config) for name in (own, other)]
     assert taught.metrics["training"]["teacher_sha256"] == hashes
     card = (taught.path / "README.md").read_text()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -53,27 +50,3 @@ def test_sup_con_of_ranks_with_unequal_labels_is_the_mean_over_all_labelled_imag
         total += own * weight * len(labels[rank]) / 8  # as the loop weighs ranks: by their images
     whole = functional.sup_con(q, k, labels, queue, queue_labels, tau=0.3)
     torch.testing.assert_close(total, whole, rtol=1e-6, atol=0)  # the weight is float32
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda q, k, queue: functional.info_nce(q, k, queue, tau=0.1),
-        lambda q, k, queue: functional.in_batch_info_nce(q, k, tau=0.1, others=queue),
-        lambda q, k, queue: functional.simple_contrastive(q, k, queue, weight=0.1),
-        lambda q, k, queue: functional.hard_contrastive(q, k, queue, tau=0.1, keep=0.5),
-        lambda q, k, queue: functional.sup_con(
-            q, k, torch.arange(4) % 2, queue, torch.arange(6) % 3, tau=0.1, others=(queue, torch.arange(6))
-        ),
-        lambda q, k, queue: functional.margin_contrastive(q, k, torch.arange(4) > 1, margin=1.0),
-    ],
-)
-def test_arguments_of_different_precision_meet_in_the_highest(
-    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    q, k, queue = (F.normalize(torch.randn(n, 5, generator=generator), dim=1) for n in (4, 4, 6))
-    expected = loss(q.double(), k.double(), queue.double())
-    assert expected.dtype == torch.float64
-    for mixed in ((q.double(), k, queue), (q, k.double(), queue), (q.double(), k.double(), queue)):
-        torch.testing.assert_close(loss(*mixed), expected, rtol=1e-12, atol=0)

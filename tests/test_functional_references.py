@@ -292,6 +292,15 @@ def test_autocast_changes_nothing(name: str) -> None:
     torch.testing.assert_close(inside, outside, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["info_nce", "sup_con", "simple_contrastive", "hard_contrastive", "margin"])
+def test_arguments_of_different_precision_meet_in_the_highest(name: str) -> None:
+    p = Problem(4, 11, 16, 4, seed=2).drawn().to(torch.float32)
+    expected = LOSSES[name].ours(p.to(torch.float64))
+    for x in set(LOSSES[name].inputs.split()) - {"tau"}:
+        mixed = replace(p, tensors=p.tensors | {x: p[x].double()})
+        torch.testing.assert_close(LOSSES[name].ours(mixed), expected, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_diagnostics_equal_references_in_every_precision(dtype: torch.dtype, autocast: bool) -> None:

@@ -44,30 +44,20 @@ class Cutout:
 
 def view_transforms(mean: Sequence[float], std: Sequence[float]) -> list[transforms.Compose]:
     """Return the script's two augmentations: AutoAugment with Cutout, and SimCLR's."""
-    to_tensor, normalize = transforms.ToTensor(), transforms.Normalize(mean, std)
-    return [
-        transforms.Compose(
-            [
-                transforms.RandomCrop(32, padding=4),
-                transforms.RandomHorizontalFlip(),
-                transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10),
-                to_tensor,
-                Cutout(16),
-                normalize,
-            ]
-        ),
-        transforms.Compose(
-            [
-                transforms.RandomResizedCrop(32, scale=(0.2, 1.0)),
-                transforms.RandomHorizontalFlip(),
-                transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
-                transforms.RandomGrayscale(p=0.2),
-                transforms.RandomApply([Blur()], p=0.5),
-                to_tensor,
-                normalize,
-            ]
-        ),
+    end = [transforms.ToTensor(), transforms.Normalize(mean, std)]
+    first = [
+        transforms.RandomCrop(32, padding=4),
+        transforms.RandomHorizontalFlip(),
+        transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10),
     ]
+    second = [
+        transforms.RandomResizedCrop(32, scale=(0.2, 1.0)),
+        transforms.RandomHorizontalFlip(),
+        transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
+        transforms.RandomGrayscale(p=0.2),
+        transforms.RandomApply([Blur()], p=0.5),
+    ]
+    return [transforms.Compose([*first, end[0], Cutout(16), end[1]]), transforms.Compose([*second, *end])]
 
 
 class TwoViews(Dataset[tuple[Tensor, Tensor, int]]):
