@@ -70,14 +70,13 @@ def write_parquet(
     format: str = "PNG",
     order: NDArray[np.int64] | None = None,
     shards: int = 2,
-    splits: tuple[str, ...] = ("train", "test"),
     **settings: Any,
 ) -> None:
     """The files of the Hub's repository, in the archive's order unless told one (of the training images)."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"name{c}" for c in range(CLASSES[kind])]
     info = {"info": {"features": {LABEL[kind]: {"_type": "ClassLabel", "names": names}}}}
-    for split in splits:
+    for split in IMAGES:
         pixels, labels = drawn(kind, split)
         rows = np.arange(len(labels)) if order is None else order[order < len(labels)]
         count = shards if split == "train" else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,10 +9,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from zoo import backbones
-from zoo.data import ImageDataset, eval_images
 from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective, Output
 from zoo.objectives.momentum_contrast import FeatureTransformConfig, Pairs, transform
-from zoo.recipe import Recipe
 
 HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
 QUEUE = HEAD | dict(queue_size=20, tau=0.2)
@@ -75,12 +72,6 @@ def transformed(
     """What FT makes of one step's features; with labels, negatives are mixed within their class."""
     (of_queue,) = labels or (torch.where(valid, 0, -1),)
     return transform(Pairs(q, k, queue, of_queue, valid), ft, labelled=bool(labels))
-
-
-def eval_batches(dataset: ImageDataset, recipe: Recipe, size: int) -> Iterable[tuple[Tensor, Tensor]]:
-    """Images as the recipe's release would see them, `size` at a time, and their labels."""
-    data, views, cpu = recipe.data, recipe.views.eval, torch.device("cpu")
-    return eval_images(dataset, views, data.mean, data.std, batch_size=size, device=cpu, workers=0)
 
 
 def step(objective: Objective, data: Batch, lr: float = 0.1) -> Output:

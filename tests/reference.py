@@ -30,33 +30,6 @@ def info_nce(q: Tensor, k: Tensor, queue: Tensor, tau: Number) -> Tensor:
     return hard_info_nce(q, k, queue, tau, keep=1.0)
 
 
-def ft_info_nce(
-    q: Tensor,
-    k: Tensor,
-    queue: Tensor,
-    tau: Number,
-    lam_ex: Tensor,
-    lam_in: Tensor,
-    perm: list[int],
-    *,
-    negatives_scored_with: str,
-) -> Tensor:
-    """InfoNCE on transformed scores.
-
-    The positive score is q^.k^. The paper's text leaves the negatives' query alone ("original"); the authors'
-    code overwrites q by q^ before it scores the negatives ("extrapolated").
-    """
-    losses = []
-    for i in range(len(q)):
-        q_hat = lam_ex[i] * q[i] + (1 - lam_ex[i]) * k[i]
-        k_hat = lam_ex[i] * k[i] + (1 - lam_ex[i]) * q[i]
-        query = {"original": q[i], "extrapolated": q_hat}[negatives_scored_with]
-        mixed = [lam_in[j] * queue[j] + (1 - lam_in[j]) * queue[perm[j]] for j in range(len(queue))]
-        positive = _exp(_dot(q_hat, k_hat), tau)
-        losses.append(-(positive / (positive + sum(_exp(_dot(query, z), tau) for z in mixed))).log())
-    return _mean(losses)
-
-
 def nt_xent(a: Tensor, b: Tensor, tau: Number) -> Tensor:
     """Equation 1 of SimCLR over the pairs (2k-1, 2k): both orders of each pair, 2N terms."""
     rows = [row for pair in zip(a, b, strict=True) for row in pair]
@@ -245,23 +218,6 @@ def margin(a: Tensor, b: Tensor, same: Tensor, m: float, squared: bool) -> Tenso
             d = square.sqrt() if square > 0 else torch.zeros_like(square)
             losses.append(0.5 * (m - d).clamp(min=0) ** 2)
     return _mean(losses)
-
-
-def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: float) -> Tensor:
-    """mu_c <- gamma mu_c + (1 - gamma) q_i, row after row; unit length once at the end."""
-    moved = [row.double() for row in prototypes]
-    for row, label in zip(q, labels, strict=True):
-        moved[int(label)] = momentum * moved[int(label)] + (1 - momentum) * row.double()
-    return torch.stack([row / row.norm() if row.norm() > 0 else row for row in moved])
-
-
-def disambiguate(targets: Tensor, scores: Tensor, candidates: Tensor, momentum: float) -> Tensor:
-    """s <- phi s + (1 - phi) onehot(argmax over the candidates)."""
-    moved = momentum * targets.double()
-    for i in range(len(targets)):
-        possible = [c for c in range(targets.shape[1]) if candidates[i, c]]
-        moved[i, max(possible, key=lambda c: float(scores[i, c]))] += 1 - momentum
-    return moved
 
 
 def uniformity(z: Tensor, t: float) -> Tensor:

@@ -111,12 +111,8 @@ def test_hardware_may_change_but_nothing_else(tmp_path: Path) -> None:
     run(recipe("classify"), tmp_path)
     run(recipe("classify", "training.threads=1"), tmp_path, resume=True)
     assert "threads: 1" in RunFolder(tmp_path).recipe_file.read_text()
-    for change, said in (
-        ("training.precision=bf16", r"training\.precision was 'fp32', is 'bf16'"),
-        ("training.ema={decay: 0.8}", r"training\.ema\.decay was None"),
-    ):
-        with pytest.raises(TrainingError, match=f"another recipe.*{said}"):
-            run(recipe("classify", change), tmp_path, resume=True)
+    with pytest.raises(TrainingError, match=r"another recipe.*training\.precision was 'fp32', is 'bf16'"):
+        run(recipe("classify", "training.precision=bf16"), tmp_path, resume=True)
 
 
 # --- disks that fail

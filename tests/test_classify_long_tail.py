@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor
 
 from tests.objective_helpers import COUNTS, batch, build, config, step
-from zoo import backbones
+from zoo import backbones, functional
 from zoo.objectives import Classify, DataInfo
 
 LDAM = {"name": "ldam", "max_margin": 0.5, "scale": 30.0, "reweight_from": 0.8, "beta": 0.9999}
@@ -22,24 +21,14 @@ def classify(**changes: Any) -> Classify:
     return objective
 
 
-def slow_ldam(cosines: Tensor, labels: Tensor, weights: list[float]) -> float:
-    own, margins = torch.eye(3)[labels], 0.5 * (10 / COUNTS.double()) ** 0.25  # the rarest has 10
-    shares = (30 * (cosines - own * margins)).softmax(dim=1)
-    weight = torch.tensor(weights)[labels]
-    return float((-(shares * own).sum(dim=1).log() * weight).sum() / weight.sum())
-
-
 def test_ldam_weights_the_classes_from_its_share_of_the_training_on() -> None:
     objective, data = classify(loss=LDAM, head="cosine"), batch(3, views=1)
-    features = objective.encoder(data.views[0]).double()
-    weight = objective.classifier.weight.double()
-    cosines = torch.cosine_similarity(features[:, None], weight, dim=2).detach()
-    inverse = [(1 - 0.9999) / (1 - 0.9999**n) for n in COUNTS.tolist()]
-    weights = [3 * w / sum(inverse) for w in inverse]
-    for progress, expected in ((0.79, [1.0] * 3), (0.8, weights)):
+    features = objective.encoder(data.views[0])
+    cosines = torch.cosine_similarity(features[:, None], objective.classifier.weight, dim=2)
+    for progress, weight in ((0.79, None), (0.8, functional.class_balanced_weights(COUNTS, beta=0.9999))):
         objective.progress = progress
-        found = objective(data).loss.item()
-        assert found == pytest.approx(slow_ldam(cosines, data.labels, expected), rel=1e-4), progress
+        expected = functional.ldam(cosines, data.labels, COUNTS, max_margin=0.5, scale=30.0, weight=weight)
+        torch.testing.assert_close(objective(data).loss, expected, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -62,23 +62,6 @@ def test_a_section_that_needs_nothing_but_its_name_may_be_given_by_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-4", 1e-4),
-        ("3", 3),
-        ("'no'", "no"),
-        ("true", True),
-        ("null", None),
-        ("'5'", "5"),
-    ],
-)
-def test_yaml_reads_numbers_and_words_as_people_mean_them(text: str, value: object) -> None:
-    read = load_yaml(f"a: {text}", "here")["a"]
-    assert read == value
-    assert type(read) is type(value)
-
-
-@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("a: [1, 2", "line 1"),

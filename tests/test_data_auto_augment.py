@@ -12,7 +12,8 @@ from torchvision.transforms import AutoAugmentPolicy, InterpolationMode, v2
 from torchvision.transforms.v2 import functional as tv
 
 from tests.data_fixtures import photo
-from zoo.data import batches, ops
+from tests.test_data_views import augment, generator
+from zoo.data import ops
 from zoo.data.views import auto_augment
 from zoo.data.views.transforms import Draws
 
@@ -23,14 +24,6 @@ SPACE = v2.AutoAugment._AUGMENTATION_SPACE
 NAMES = ["Identity", *SPACE]
 PACO_NAMES = sorted({name for steps in AUTO._policies for name, _, _ in steps})
 SIZES = [(32, 32), (33, 20), (224, 150), (5, 1), (2, 2)]
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def augment(images, op, seed=0):
-    return batches.augment(images, [op], Draws(generator(seed), len(images)))
 
 
 def batch(images):
@@ -176,7 +169,7 @@ def test_pacos_variant_makes_what_its_code_may_make_as_often():
         for each, share in made:
             expected[each.tobytes()] += share
     pixels = batch([image]).expand(count, -1, -1, -1) / 255
-    found = augment(pixels, ops.AutoAugment(policy="cifar10", variant="paco"))
+    found = augment(pixels, [ops.AutoAugment(policy="cifar10", variant="paco")])
     found = (found * 255).round().to(torch.uint8)
     found = Counter(each.numpy().tobytes() for each in found.movedim(1, -1).contiguous())
     assert set(found) <= {key for key, share in expected.items() if share > 0}

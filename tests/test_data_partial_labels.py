@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data_fixtures import MEAN, STD
-from zoo.config import parse
-from zoo.data import DataConfig, LongTail, TrainLoader, ViewsConfig, open_dataset
+from tests.test_data_loader import CROP, make
+from zoo.data import DataConfig, LongTail, open_dataset
 from zoo.data.config import Digits, GroupedCandidates, UniformCandidates
 from zoo.data.long_tail import draw_candidates
 from zoo.errors import DataError
@@ -82,26 +81,17 @@ def test_are_drawn_for_the_images_that_the_long_tail_keeps():
     assert np.array_equal(data.candidates, authors_uniform(data.labels, 10, 0.3, 2))
 
 
-def test_candidates_are_read_only_and_follow_a_subset():
-    data = digits(UniformCandidates(rate=0.3))
-    part = data.subset([7, 3, 3])
-    assert np.array_equal(part.candidates, data.candidates[[7, 3, 3]])
-    for candidates in (data.candidates, part.candidates):
-        with pytest.raises(ValueError, match="read-only"):
-            candidates[0, 0] = True
-
-
-@pytest.mark.parametrize("groups", [None, GROUPS])
-def test_description_says_what_they_are_and_identifies_them(groups):
-    settings = {"rate": 0.25, "seed": 1}
-    config = UniformCandidates(**settings) if groups is None else GroupedCandidates(**settings, groups=groups)
-    facts = digits(config).describe()
-    about = facts["partial_labels"]
-    assert about.pop("mean_candidates") == pytest.approx(digits(config).candidates.sum(1).mean())
-    kind = {"kind": "uniform"} if groups is None else {"kind": "grouped", "groups": 3}
-    assert about == {**settings, **kind}
-    other = digits(UniformCandidates(rate=0.25, seed=2))
-    assert len({each["sha256"] for each in (facts, other.describe(), digits().describe())}) == 3
+def test_description_says_what_they_are_and_identifies_them():
+    settings, found = {"rate": 0.25, "seed": 1}, [digits().describe()["sha256"]]
+    for config, kind in (
+        (UniformCandidates(**settings), {"kind": "uniform"}),
+        (GroupedCandidates(**settings, groups=GROUPS), {"kind": "grouped", "groups": 3}),
+    ):
+        facts = digits(config).describe()
+        mean = digits(config).candidates.sum(1).mean()
+        assert facts["partial_labels"] == {**settings, **kind, "mean_candidates": pytest.approx(mean)}
+        found.append(facts["sha256"])
+    assert len({*found, digits(UniformCandidates(rate=0.25, seed=2)).describe()["sha256"]}) == 4
 
 
 def test_a_matrix_can_be_given_in_python():
@@ -109,46 +99,21 @@ def test_a_matrix_can_be_given_in_python():
     matrix = np.eye(10)[data.labels]
     matrix[:, 0] = 1
     labelled = data.with_candidates(matrix)
-    assert labelled.candidates.dtype == np.bool_
-    assert np.array_equal(labelled.candidates, matrix.astype(bool))
-    assert data.candidates is None
+    assert np.array_equal(labelled.candidates, matrix.astype(bool)) and data.candidates is None
     about = labelled.describe()["partial_labels"]
     assert about == {"kind": "given", "mean_candidates": pytest.approx(1.9)}
-
-
-def test_a_matrix_that_does_not_fit_is_refused():
-    data = digits(UniformCandidates(rate=0.5))
-    for matrix in (data.candidates[:-1], np.zeros((1250, 10))):
+    for wrong in (labelled.candidates[:-1], np.zeros((1250, 10))):
         with pytest.raises(DataError, match="partial_labels"):
-            data.with_candidates(matrix)
+            data.with_candidates(wrong)
 
 
 # --- batches --------------------------------------------------------------------------------------------
 
 
-def loader(data, backend, workers=0, **keys):
-    config = parse(
-        ViewsConfig,
-        {
-            "backend": backend,
-            "workers": workers,
-            "train": [[{"op": "random_resized_crop", "size": 8}]],
-            "eval": {"size": 8},
-        },
-        "r",
-    )
-    arguments = {"batch_size": 16, "drop_last": False, "seed": 0, "device": "cpu", **keys}
-    return TrainLoader(data, config, mean=MEAN, std=STD, **arguments)
-
-
-@pytest.fixture(scope="module")
-def some():
-    return digits(UniformCandidates(rate=0.5)).subset(range(0, 1250, 25))
-
-
 @pytest.mark.parametrize(("backend", "workers"), BACKENDS)
-def test_batches_have_the_candidates_of_their_images(some, backend, workers):
-    feed = loader(some, backend, workers)
+def test_batches_have_the_candidates_of_their_images(backend, workers):
+    some = digits(UniformCandidates(rate=0.5)).subset(range(0, 1250, 25))
+    feed = make(some, backend, workers, views=[[CROP]], batch_size=16, drop_last=False)
     batches = list(feed.stream(0, feed.steps_per_epoch))
     assert sum(len(batch.index) for batch in batches) == 50
     for batch in batches:

@@ -6,12 +6,18 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import zoo
 from zoo import functional
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
+
+
+def unit(n: int, d: int, seed: int) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(n, d, generator=g, dtype=torch.float64), dim=1)
 
 
 def rows(*vectors: list[float]) -> Tensor:
@@ -54,15 +60,10 @@ def test_interpolation() -> None:
 
 
 def test_ema_update() -> None:
-    teacher, student = (
-        [torch.tensor([1.0, 2.0]), torch.tensor(4.0)],
-        [torch.tensor([3.0, 2.0]), torch.tensor(0.0)],
-    )
+    teacher = [torch.tensor([1.0, 2.0]), torch.ones((), requires_grad=True)]
+    student = [torch.tensor([3.0, 2.0]), torch.tensor(0.0)]
     functional.ema_update(teacher, student, 0.75)
-    torch.testing.assert_close(teacher[0], torch.tensor([1.5, 2.0]))
-    torch.testing.assert_close(teacher[1], torch.tensor(3.0))
-    torch.testing.assert_close(student[0], torch.tensor([3.0, 2.0]))
-    assert not functional.ema_update([torch.ones(1, requires_grad=True)], [torch.ones(1)], 0.5)
+    assert [each.tolist() for each in (*teacher, *student)] == [[1.5, 2.0], 0.75, [3.0, 2.0], 0.0]
 
 
 SAMPLES = (rows(EAST), rows(EAST), labels(0), rows(NORTH), labels(1))
@@ -108,12 +109,45 @@ def test_what_an_equation_does_not_hold_for_is_named(name: str, call) -> None:
         call()
 
 
-CONTRACT = """
-    info_nce sup_con paco simple_contrastive hard_contrastive hard_simple margin_contrastive balanced_softmax
-    sample_beta extrapolate interpolate ema_update uniformity alignment tolerance
-"""
+# --- identities of the papers -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CONTRACT.split())
-def test_the_contracts_names_are_there(name: str) -> None:
-    assert callable(getattr(functional, name))
+@pytest.mark.parametrize("tau", [0.05, 0.2, 1.0, 10.0])
+def test_the_gradients_of_scores_are_the_negatives_probabilities(tau: float) -> None:
+    """dL/ds_ij = P_ij / tau, dL/ds_ii = -(1/tau) sum_k P_ik (arXiv 2012.09740); q = 1: keys are scores."""
+    positive, negatives = (torch.tensor(s, dtype=torch.float64)[:, None] for s in ([0.3], [0.1, -0.5, 0.8]))
+    loss = functional.info_nce(
+        torch.ones_like(positive), positive.requires_grad_(), negatives.requires_grad_(), tau=tau
+    )
+    pull, push = torch.autograd.grad(loss, (positive, negatives))
+    p = (torch.cat([positive, negatives]) / tau).softmax(dim=0)[1:]
+    torch.testing.assert_close(push, p / tau)
+    torch.testing.assert_close(pull, -p.sum(dim=0, keepdim=True) / tau)
+
+
+def test_paco_is_its_two_parts_and_the_split_of_the_mass_between_them() -> None:
+    """PaCo = L_sup + alpha L_supcon - log P_sup - alpha K* log(1 - P_sup), for K* positives."""
+    alpha, tau, label = 0.05, 0.3, labels(0)
+    q, k, queue, queue_labels = unit(1, 6, 0), unit(1, 6, 1), unit(12, 6, 2), torch.arange(12) % 3
+    logits = torch.tensor([[1.2, -0.4, 0.3]], dtype=torch.float64)
+    prior = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64).log()
+    contrast = (q, k, label, queue, queue_labels)
+    whole = functional.paco(*contrast, logits, prior, alpha=alpha, tau=tau, reduction="sum")
+    l_supcon = 5 * functional.sup_con(*contrast, tau=tau)  # its own key and four of the queue
+    centers, samples = (logits + prior).exp().sum(), (q @ torch.cat([k, queue]).T / tau).exp().sum()
+    p_sup = centers / (centers + samples)
+    extra = -p_sup.log() - alpha * 5 * (1 - p_sup).log()
+    torch.testing.assert_close(whole, F.cross_entropy(logits + prior, label) + alpha * l_supcon + extra)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
+    """alpha = 0, gamma = 0. GPaCo's smoothing eps is torch's eps C/(C - 1): the own class takes no part."""
+    counts, g = torch.tensor([100, 40, 9, 1]), torch.Generator().manual_seed(7)
+    own, queue_labels = torch.randint(4, (6,), generator=g), torch.randint(-1, 4, (11,), generator=g)
+    logits = torch.randn(6, 4, generator=g, dtype=torch.float64)
+    given = (unit(6, 5, 0), unit(6, 5, 1), own, unit(11, 5, 2), queue_labels, logits)
+    settings = dict(alpha=0.0, gamma=0.0, tau=0.2, label_smoothing=smoothing)
+    found = functional.paco(*given, functional.log_prior(counts), **settings)
+    expected = functional.balanced_softmax(logits, own, counts, label_smoothing=smoothing * 4 / 3)
+    torch.testing.assert_close(found, expected)

@@ -292,29 +292,13 @@ def test_autocast_changes_nothing(name: str) -> None:
     torch.testing.assert_close(inside, outside, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.99, 1.0])
-@pytest.mark.parametrize("n", [0, 1, 6])
-def test_prototypes_move_row_after_row(n: int, momentum: float) -> None:
-    g = torch.Generator().manual_seed(n)
-    q, prototypes = (F.normalize(torch.randn(m, 5, generator=g, dtype=torch.float64), dim=1) for m in (n, 4))
-    prototypes[0] = 0  # none yet
-    labels, before = torch.randint(4, (n,), generator=g), prototypes.clone()
-    got = functional.move_prototypes(prototypes, q, labels, momentum)
-    expected = reference.move_prototypes(prototypes, q, labels, momentum)
-    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
-    assert torch.equal(prototypes, before)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])  # all scores may be negative
-def test_targets_move_toward_the_nearest_candidate(shift: float, momentum: float) -> None:
-    g = torch.Generator().manual_seed(0)
-    scores = torch.randn(5, 6, generator=g, dtype=torch.float64) + shift
-    candidates = torch.rand(5, 6, generator=g) < 0.5
-    candidates[torch.arange(5), torch.randint(6, (5,), generator=g)] = True
-    targets = candidates.double() / candidates.sum(dim=1, keepdim=True)
-    got = functional.disambiguate(targets, scores, candidates, momentum)
-    torch.testing.assert_close(got, reference.disambiguate(targets, scores, candidates, momentum))
+@pytest.mark.parametrize("name", ["info_nce", "sup_con", "simple_contrastive", "hard_contrastive", "margin"])
+def test_arguments_of_different_precision_meet_in_the_highest(name: str) -> None:
+    p = Problem(4, 11, 16, 4, seed=2).drawn().to(torch.float32)
+    expected = LOSSES[name].ours(p.to(torch.float64))
+    for x in set(LOSSES[name].inputs.split()) - {"tau"}:
+        mixed = replace(p, tensors=p.tensors | {x: p[x].double()})
+        torch.testing.assert_close(LOSSES[name].ours(mixed), expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -323,20 +307,14 @@ def test_diagnostics_equal_references_in_every_precision(dtype: torch.dtype, aut
     p = Problem(9, 17, 6, 3, "half-filled queue").drawn().to(dtype)
     q, k = p["q"], p["k"]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        found = {
-            "uniformity": functional.uniformity(q),
-            "uniformity, t = 1": functional.uniformity(q, t=1.0),
-            "alignment": functional.alignment(q, k),
-            "tolerance": functional.tolerance(q, p["labels"]),
-        }
-    expected = {
-        "uniformity": reference.uniformity(q, 2.0),
-        "uniformity, t = 1": reference.uniformity(q, 1.0),
-        "alignment": reference.alignment(q, k),
-        "tolerance": reference.tolerance(q, p["labels"]),
-    }
-    for name, value in expected.items():
-        assert found[name].dtype == (torch.float64 if dtype == torch.float64 else torch.float32), name
-        torch.testing.assert_close(
-            found[name].double(), value, rtol=1e-5, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        found = (
+            *(functional.uniformity(q), functional.uniformity(q, t=1.0)),
+            *(functional.alignment(q, k), functional.tolerance(q, p["labels"])),
         )
+    expected = (
+        *(reference.uniformity(q, 2.0), reference.uniformity(q, 1.0)),
+        *(reference.alignment(q, k), reference.tolerance(q, p["labels"])),
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-6)

@@ -22,30 +22,21 @@ def authors_positions(height, width, dim):
     return torch.cat([out_w.sin(), out_w.cos(), out_h.sin(), out_h.cos()], dim=1)
 
 
-@pytest.mark.parametrize(("size", "patch", "dim"), [(32, 8, 24), (224, 16, 384), (48, 16, 64)])
-def test_positions_are_the_authors_on_a_square_grid(size, patch, dim):
-    model = vit(img_size=size, patch_size=patch, embed_dim=dim, depth=1)
-    set_sincos_positions(model)
-    assert not model.pos_embed.requires_grad
-    assert torch.equal(model.pos_embed[0, 0], torch.zeros(dim))
-    expected = authors_positions(size // patch, size // patch, dim)
-    torch.testing.assert_close(model.pos_embed[0, 1:], expected, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
-    ("changes", "prefix"),
+    ("changes", "side", "prefix"),  # tokens that are no patches have position zero
     [
-        ({"reg_tokens": 4}, 5),
-        ({"no_embed_class": True, "reg_tokens": 4}, 0),
-        ({"dtype": torch.float64}, 1),
+        ({"img_size": 224, "patch_size": 16, "embed_dim": 384}, 14, 1),
+        ({"img_size": 48, "patch_size": 16, "embed_dim": 64}, 3, 1),
+        ({"reg_tokens": 4}, 4, 5),
+        ({"no_embed_class": True, "reg_tokens": 4}, 4, 0),
+        ({"dtype": torch.float64}, 4, 1),
     ],
 )
-def test_tokens_that_are_no_patches_have_position_zero(changes, prefix):
-    model = vit(**changes)
+def test_positions_are_the_authors_on_a_square_grid(changes, side, prefix):
+    model = vit(depth=1, **changes)
     set_sincos_positions(model)
-    assert model.pos_embed.shape == (1, prefix + 16, 24)
-    assert not model.pos_embed[0, :prefix].any()
-    expected = authors_positions(4, 4, 24).to(model.pos_embed.dtype)
+    assert not model.pos_embed.requires_grad and not model.pos_embed[0, :prefix].any()
+    expected = authors_positions(side, side, model.embed_dim).to(model.pos_embed.dtype)
     torch.testing.assert_close(model.pos_embed[0, prefix:], expected, rtol=0, atol=1e-6)
 
 

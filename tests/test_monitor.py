@@ -198,6 +198,3 @@ def test_a_run_stopped_anywhere_ends_as_one_that_was_not(tmp_path: Path) -> None
             for folder in (tmp_path / "a", tmp_path / "b")
         ]
         assert values[0] == values[1]
-
-
-# --- what is refused, and the release

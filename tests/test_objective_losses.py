@@ -27,53 +27,32 @@ def after_a_step(name: str, **changes: Any) -> Objective:
     return objective
 
 
-def in_one_batch(rows: Tensor, tau: float, keys: Tensor, own: Tensor, *, itself: bool) -> Tensor:
-    """Mean of -log of the own key's share among all keys, without the anchor's own row."""
-    scores = (rows @ keys.T / tau).exp()
-    total = scores.sum(dim=1) - (scores.diagonal() if itself else 0)
-    return -(scores[range(len(rows)), own] / total).log().mean()
-
-
-def gpaco(objective: Any, data: Batch) -> Tensor:
-    features = torch.cat([objective.encoder(view) for view in data.views])
-    anchors, logits = unit(objective.head(features)), objective.learned.classifier(features)
-    labels, queue = data.labels.repeat(2), objective.queue
-    losses = []
-    for i in range(12):
-        others = [j for j in range(12) if j != i]
-        members = [(anchors[j], int(labels[j])) for j in others]
-        members += [(queue.keys[j], int(queue.labels[j])) for j in range(6)]
-        weights = dict(alpha=0.05, tau=0.05, beta=1.0, gamma=1.0, center_tau=1.0, reduction="mean")
-        losses.append(
-            reference.paco_of_anchor(
-                anchors[i], int(labels[i]), members, logits[i], PRIOR, smoothing=0.1, **weights
-            )
-        )
-    return torch.stack(losses).mean()
-
-
 def expected_loss(name: str, changes: dict[str, Any], objective: Any, data: Batch) -> Tensor:
     """The loss, put together anew from the objective's networks and queue."""
-    if name == "gpaco":
-        return gpaco(objective, data)
+    settings = dict(alpha=0.05, tau=0.05, beta=1.0, gamma=1.0, center_tau=1.0, reduction="mean")
+    if name == "gpaco":  # both views are anchors, and there are no other keys than the queue's
+        both = torch.cat([objective.encoder(view) for view in data.views])
+        anchors, labels, queue = unit(objective.head(both)), data.labels.repeat(2), objective.queue
+        contrast = anchors, anchors[:0], labels, queue.keys, queue.labels
+        return reference.paco(*contrast, objective.learned.classifier(both), PRIOR, smoothing=0.1, **settings)
     if name == "moco_v3":
         projected = [objective.projector(objective.encoder(view)) for view in data.views]
         q = [unit(objective.predictor(each)).double() for each in projected]
         k = [unit(objective.teacher(view)).double() for view in data.views]
-        own, pairs = torch.arange(6), ((q[0], k[1]), (q[1], k[0]))
-        return sum(2 * 0.2 * in_one_batch(mine, 0.2, others, own, itself=False) for mine, others in pairs)
+        pairs = ((q[0], k[1]), (q[1], k[0]))
+        return sum(
+            2 * 0.2 * F.cross_entropy(mine @ others.T / 0.2, torch.arange(6)) for mine, others in pairs
+        )
     if name == "simclr":
-        z = unit(torch.cat([objective.head(objective.encoder(view)) for view in data.views])).double()
-        return in_one_batch(z, 0.2, z, torch.arange(12).roll(6), itself=True)
+        return reference.nt_xent(*(unit(objective.head(objective.encoder(v))) for v in data.views), 0.2)
     features = objective.encoder(data.views[0])
     q, k = unit(objective.head(features)), unit(objective.teacher(data.views[1]))
     keys, labels = objective.queue.keys, objective.queue.labels
     if name == "sup_con":
         return reference.sup_con(q, k, data.labels, keys, labels, 0.2)
     if name == "paco":
-        weights = dict(alpha=0.05, tau=0.05, beta=1.0, gamma=1.0, center_tau=1.0, reduction="mean")
         logits = objective.learned(features)
-        return reference.paco(q, k, data.labels, keys, labels, logits, PRIOR, **weights)
+        return reference.paco(q, k, data.labels, keys, labels, logits, PRIOR, **settings)
     loss, negatives = changes.get("loss", {"name": "info_nce"}), keys[:6]
     keep = loss.get("keep", 1.0)
     if loss["name"] in ("info_nce", "hard_contrastive"):
@@ -115,9 +94,9 @@ def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_au
         q, k = unit(objective.head(objective.encoder(data.views[0]))), unit(objective.teacher(data.views[1]))
         torch.manual_seed(7)
         loss = objective(data).loss.double()
-    given = (q, k, objective.queue.keys[:6], 0.2, lam.expand(6, 1), torch.ones(6, 1).double(), list(range(6)))
-    expected = reference.ft_info_nce(*given, negatives_scored_with="extrapolated")
-    torch.testing.assert_close(loss, expected.squeeze(), rtol=1e-5, atol=1e-6)
+    extrapolated = lam * q + (1 - lam) * k, lam * k + (1 - lam) * q
+    expected = reference.info_nce(*extrapolated, objective.queue.keys[:6], 0.2)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_gpaco_enqueues_the_second_view() -> None:

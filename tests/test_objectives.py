@@ -31,7 +31,6 @@ def test_forward_changes_nothing_but_batch_statistics(name: str) -> None:
 def test_update_moves_teacher_then_enqueues_the_keys_of_this_step(name: str) -> None:
     objective = build(name)
     data = batch(1)
-    before = {n: p.clone() for n, p in objective.teacher.named_parameters()}
     expected_keys = F.normalize(copy.deepcopy(objective.teacher)(data.views[1]), dim=1)
     step(objective, data)
     torch.testing.assert_close(objective.queue.keys[:6], expected_keys)
@@ -39,9 +38,6 @@ def test_update_moves_teacher_then_enqueues_the_keys_of_this_step(name: str) -> 
         assert torch.equal(objective.queue.labels[:6], data.labels)
     assert int(objective.queue.filled) == 6
     assert all(module.training for module in objective.teacher.modules())  # BatchNorm of the keys' own batch
-    student = dict(nn.Sequential(objective.encoder, objective.head).named_parameters())
-    for key, value in objective.teacher.module.named_parameters():
-        torch.testing.assert_close(value, 0.9 * before[f"module.{key}"] + 0.1 * student[key])
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
@@ -89,22 +85,6 @@ def test_everything_stays_on_the_training_device(name: str) -> None:
     assert {x.device.type for x in (output.loss, *output.metrics.values())} == {"cuda"}
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_state_dict_restores_an_objective_exactly(name: str) -> None:
-    one, other = build(name), build(name)
-    for seed in range(3):
-        step(one, batch(seed, views=one.num_views))
-    other.load_state_dict(one.state_dict())
-    for seed in range(3, 5):
-        torch.manual_seed(seed)
-        a = step(one, batch(seed, views=one.num_views))
-        torch.manual_seed(seed)
-        b = step(other, batch(seed, views=one.num_views))
-        assert torch.equal(a.loss, b.loss)
-    for key, value in one.state_dict().items():
-        assert torch.equal(value, other.state_dict()[key]), key
-
-
 def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:
     from zoo.recipe import Recipe
     from zoo.training.optim import build_optimizer
@@ -113,9 +93,17 @@ def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:
         "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=32, depth=1, num_heads=2
     )
     objective = Classify(ClassifyConfig(name="classify"), encoder, INFO)
-    section = Recipe.load("cifar_resnet20.ce_digits_lt50", ["optimizer.decay_norm_and_bias=false"]).optimizer
-    groups = build_optimizer(objective, section).param_groups
-    decayed = {id(p) for g in groups if g["weight_decay"] > 0 for p in g["params"]}
+
+    def decay(everything: str) -> set[int]:
+        changes = [f"optimizer.decay_norm_and_bias={everything}"]
+        section = Recipe.load("cifar_resnet20.ce_digits_lt50", changes).optimizer
+        groups = build_optimizer(objective, section).param_groups
+        return {id(p) for g in groups if g["weight_decay"] > 0 for p in g["params"]}
+
+    exempt = {id(encoder.pos_embed), id(encoder.cls_token)}
+    assert decay("true") == {id(p) for p in objective.parameters()} - exempt
+    decayed = decay("false")
+    assert decayed < {id(p) for p in objective.parameters() if p.ndim > 1}
     assert id(encoder.pos_embed) not in decayed
     assert id(encoder.blocks[0].attn.qkv.weight) in decayed
     assert id(objective.classifier.weight) in decayed  # the released centers

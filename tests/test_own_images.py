@@ -138,7 +138,6 @@ def test_unreadable_images_are_counted_or_left_out_by_name(photos: Path) -> None
     ("settings", "expected"),
     [
         ({"data": None}, "data: found nothing, expected a folder"),
-        ({"data": [1]}, '"image 0" cannot be read: found a int, expected a PIL image'),
         ({"data": "digits", "split": "val"}, "split: found 'val', expected train or test"),
         ({"out": "x.npy"}, r'out: found "x.npy", expected .*\.npz'),
         ({"max_bad_images": -1}, "max_bad_images: found -1, expected 0 or more"),
@@ -182,11 +181,6 @@ def test_files_and_images_are_classified_as_one_by_one(photos: Path) -> None:
     [
         ("absent.png", 'no folder or file "absent.png"'),
         (["absent.png"], 'image "absent.png": no such file'),
-        ([], "data: found no images, expected a folder"),
-        (
-            [np.zeros((8, 8, 3))],
-            r'image "image 0" cannot be read: found float64 of \[8, 8, 3\], expected a PIL image',
-        ),
         (Image.new("F", (8, 8), 0.5), 'image "image 0" cannot be read: grey values'),
         (Image.new("RGB", (0, 5)), 'image "image 0" cannot be read: found 0 x 5 pixels'),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import timm
+import torch
 
 import zoo
 from zoo import catalog
@@ -37,6 +40,17 @@ def test_shipped_recipe_is_a_page_with_a_header_and_survives_a_round_trip(name: 
     assert re.match(r"(none|[\d.]+ [\w -]+);", facts["Target"]), facts["Target"]
     ran = r"(not run$|not run[:;]|run 20\d\d-\d\d, seeds? [\d ]+[:;])"
     assert re.match(ran, facts["Here"]), facts["Here"]
+
+
+def test_places_lt_trains_the_last_block_norms_and_nothing_else_of_the_encoder() -> None:
+    """The authors freeze every convolution, then release those of `layer4[-1]`."""
+    with torch.device("meta"):
+        encoder = timm.create_model("resnet152", num_classes=0)
+    convolutions = {f"{n}.weight" for n, m in encoder.named_modules() if isinstance(m, torch.nn.Conv2d)}
+    patterns = Recipe.load("resnet152.paco_places_lt").init.freeze
+    names = [name for name, _ in encoder.named_parameters()]
+    frozen = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    assert frozen == {name for name in convolutions if not name.startswith("layer4.2.")}
 
 
 def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
@@ -89,6 +103,8 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PICO, "data.partial_labels=null", "data.partial_labels: found null"),
         (PICO, "training.sampling=class_balanced", 'training.sampling: found "class_balanced"'),
         (PICO, STOP, "training.early_stopping: found"),
+        (MOCO, "training.compile=true", 'training.compile": found True'),
+        (MOCO, "training.precision=fp16", "training.precision"),
         (MOCO, STOP, "training.early_stopping: found"),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier"'),
         (MOCO, "method=crt", 'method: found "crt"'),

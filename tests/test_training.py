@@ -18,7 +18,6 @@ from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, train
 from zoo.training.optim import build_optimizer, build_schedule
-from zoo.training.progress import show_first_step
 
 RECIPES = {
     "bcl": "cifar_resnet20.bcl_digits_lt50",
@@ -170,23 +169,3 @@ def test_optimizer_mistakes_are_named() -> None:
         build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamww"}))
     with pytest.raises(RecipeError, match=r"optimizer\.args: .*no_such"):
         build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamw", "args": {"no_such": 1}}))
-
-
-def test_weight_decay_covers_what_the_recipe_says() -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    section = recipe("classify").optimizer
-    for everything in (True, False):
-        groups = build_optimizer(
-            net, section.model_copy(update={"decay_norm_and_bias": everything})
-        ).param_groups
-        decayed = sum(p.numel() for g in groups if g["weight_decay"] > 0 for p in g["params"])
-        assert decayed == (10 if everything else 4)
-
-
-def test_the_first_step_says_how_long_all_take_where_that_is_more_than_a_minute(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    show_first_step(0.5, 100)
-    assert capsys.readouterr().err == ""
-    show_first_step(2.0, 1800)
-    assert "first step took 2.0 s" in (said := capsys.readouterr().err) and "1:00:00" in said

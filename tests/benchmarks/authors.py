@@ -44,30 +44,20 @@ class Cutout:
 
 def view_transforms(mean: Sequence[float], std: Sequence[float]) -> list[transforms.Compose]:
     """Return the script's two augmentations: AutoAugment with Cutout, and SimCLR's."""
-    to_tensor, normalize = transforms.ToTensor(), transforms.Normalize(mean, std)
-    return [
-        transforms.Compose(
-            [
-                transforms.RandomCrop(32, padding=4),
-                transforms.RandomHorizontalFlip(),
-                transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10),
-                to_tensor,
-                Cutout(16),
-                normalize,
-            ]
-        ),
-        transforms.Compose(
-            [
-                transforms.RandomResizedCrop(32, scale=(0.2, 1.0)),
-                transforms.RandomHorizontalFlip(),
-                transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
-                transforms.RandomGrayscale(p=0.2),
-                transforms.RandomApply([Blur()], p=0.5),
-                to_tensor,
-                normalize,
-            ]
-        ),
+    end = [transforms.ToTensor(), transforms.Normalize(mean, std)]
+    first = [
+        transforms.RandomCrop(32, padding=4),
+        transforms.RandomHorizontalFlip(),
+        transforms.AutoAugment(transforms.AutoAugmentPolicy.CIFAR10),
     ]
+    second = [
+        transforms.RandomResizedCrop(32, scale=(0.2, 1.0)),
+        transforms.RandomHorizontalFlip(),
+        transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
+        transforms.RandomGrayscale(p=0.2),
+        transforms.RandomApply([Blur()], p=0.5),
+    ]
+    return [transforms.Compose([*first, end[0], Cutout(16), end[1]]), transforms.Compose([*second, *end])]
 
 
 class TwoViews(Dataset[tuple[Tensor, Tensor, int]]):
@@ -91,6 +81,32 @@ def batches(dataset: TwoViews, batch_size: int, workers: int) -> Iterator[tuple[
     """Yield shuffled batches for ever."""
     while True:
         yield from DataLoader(dataset, batch_size, shuffle=True, drop_last=True, num_workers=workers)
+
+
+def paco(
+    q: Tensor,
+    k: Tensor,
+    labels: Tensor,
+    queue: Tensor,
+    queue_labels: Tensor,
+    center_logits: Tensor,
+    log_prior: Tensor,
+    *,
+    alpha: float,
+    tau: float,
+) -> Tensor:
+    """PaCo with every score in memory, and masks of N x (C + 2N + K)."""
+    contrast_labels = torch.cat([labels, labels, queue_labels])
+    logits = q @ torch.cat([q, k, queue]).T / tau
+    itself = torch.zeros_like(logits, dtype=torch.bool)
+    itself[:, : len(q)].fill_diagonal_(True)
+    contrast = ~itself & (contrast_labels >= 0)
+    positive = contrast & (labels[:, None] == contrast_labels)
+    centers = center_logits + log_prior
+    log_sum = torch.cat([centers, logits.masked_fill(~contrast, -torch.inf)], dim=1).logsumexp(dim=1)
+    samples = torch.where(positive, logits - log_sum[:, None], 0).sum(dim=1)
+    total = centers.gather(1, labels[:, None]).squeeze(1) - log_sum + alpha * samples
+    return -(total / (1 + alpha * positive.sum(dim=1))).mean()
 
 
 class PaCo(nn.Module):
@@ -129,28 +145,11 @@ class PaCo(nn.Module):
                 for p, p_key in zip(student.parameters(), teacher.parameters(), strict=True):
                     p_key.data = p_key.data * self.momentum + p.data * (1.0 - self.momentum)
             k = F.normalize(self.key_head(self.key_encoder(views[1])), dim=1)
-        samples = torch.cat((q, k, self.queue.clone().detach()))
-        targets = torch.cat((labels, labels, self.queue_labels.clone()))
+        queue, queue_labels = self.queue.clone(), self.queue_labels.clone()
         logits = self.classifier(features)
         self.enqueue(k, labels)
-        return self.paco(q, samples, labels, targets, logits)
-
-    def paco(self, q: Tensor, samples: Tensor, labels: Tensor, targets: Tensor, logits: Tensor) -> Tensor:
-        """Compute the loss with the matrix of all logits and masks of its size."""
-        n, classes = logits.shape
-        mask = torch.eq(labels[:, None], targets[None]).float()
-        scores = torch.cat((logits + self.prior, q @ samples.T / self.tau), dim=1)
-        scores = scores - scores.max(dim=1, keepdim=True).values.detach()
-        not_self = torch.scatter(torch.ones_like(mask), 1, torch.arange(n, device=q.device)[:, None], 0)
-        empty = (targets < 0)[None]
-        not_self = not_self.masked_fill(empty, 0)
-        mask = mask * not_self
-        one_hot = F.one_hot(labels, classes).float()
-        mask = torch.cat((one_hot, mask * self.alpha), dim=1)
-        not_self = torch.cat((torch.ones_like(one_hot), not_self), dim=1)
-        exponentials = torch.exp(scores) * not_self
-        log_probability = scores - torch.log(exponentials.sum(1, keepdim=True) + 1e-12)
-        return -((mask * log_probability).sum(1) / mask.sum(1)).mean()
+        prior, alpha, tau = self.prior, self.alpha, self.tau
+        return paco(q, k, labels, queue, queue_labels, logits, prior, alpha=alpha, tau=tau)
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> None:

@@ -3,15 +3,11 @@
 ResNet-32, batch 128, 84 steps. Steps of both are timed in turn on the same number of photo-like 32x32 images;
 an epoch is that many steps. Before that both do one update from the same weights on the same views: equal
 loss, and an equal update, in float32.
-
-On a GPU a second pair of rows has the settings of `zoo sweep cifar100_lt`. There the two do not round alike:
-ours is bf16's autocast, theirs torch's default for the authors' script, float32 with TF32 convolutions.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +19,6 @@ from tests.benchmarks.harness import Row, gate, medians
 from tests.data_fixtures import photo
 from zoo.data import Batch, ImageDataset
 from zoo.data.dataset import ImageStore
-from zoo.experiments.sweep import read_sweep
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective
@@ -32,7 +27,6 @@ from zoo.training.precision import compiled, fastest_kernels, float32_products, 
 from zoo.training.step import Stepper
 
 RECIPE = "cifar_resnet32.paco_cifar100_lt100"
-SWEEP = "cifar100_lt"
 IMAGES, STEPS_AN_EPOCH = 1280, 84
 CLASSES = 100
 
@@ -55,28 +49,12 @@ def rows(device: torch.device) -> Iterator[Row]:
     changes = [f"training.device={device.type}"]
     if device.type == "cpu":
         yield _row(dataset, photos, device, changes, 0, 1.5, "the recipe as it is shipped")
-        yield _row(
-            dataset,
-            photos,
-            device,
-            [*changes, "training.compile=default"],
-            0,
-            1.5,
-            "with training.compile: default",
-        )
+        changes.append("training.compile=default")
+        yield _row(dataset, photos, device, changes, 0, 1.5, "with training.compile: default")
     else:
-        alike = [*changes, "training.compile=reduce-overhead"]
+        changes.append("training.compile=reduce-overhead")
         for workers, target in ((0, 40), (16, 8)):
-            yield _row(dataset, photos, device, alike, workers, target, ", ".join(alike))
-        for workers, target in ((0, 40), (16, 8)):
-            note = f"{', '.join(sweeps())}, as {SWEEP} runs it; theirs float32 with TF32 convolutions"
-            yield _row(dataset, photos, device, sweeps(), workers, target, note)
-
-
-def sweeps() -> list[str]:
-    """Return how the sweep of this recipe trains it."""
-    chosen = read_sweep(SWEEP).set.items()
-    return [f"{key}={json.dumps(value)}" for key, (value,) in chosen if key.startswith("training.")]
+            yield _row(dataset, photos, device, changes, workers, target, ", ".join(changes))
 
 
 def _row(
@@ -105,11 +83,9 @@ def _row(
         step, batch = next(ours)
         stepper(step, batch)
 
-    rounded = recipe.training.precision != "fp32"
-
     def their_step() -> None:
         first, second, labels = (x.to(device, non_blocking=True) for x in next(theirs))
-        with float32_products(tf32_convolutions=rounded):
+        with float32_products():
             _update(peer, optimizer, (first, second), labels)
 
     with compiled(objective, recipe.training.compile), fastest_kernels(device, recipe.training.precision):

@@ -25,19 +25,7 @@ class GateError(Exception):
 
 
 class Row(NamedTuple):
-    """One line of the table.
-
-    Attributes:
-        name: what is done, with its sizes.
-        peer: who it is compared with.
-        ratio: peer / ours (time), or ours / peer where `at_most`.
-        target: what the ratio has to reach.
-        ours: seconds or bytes.
-        theirs: likewise.
-        gate: what was found equal, and how closely.
-        at_most: the ratio must not exceed the target (memory).
-        note: anything a reader has to know, e.g. why a target is missed.
-    """
+    """One line of the table: `ratio` is peer / ours (time), or ours / peer where `at_most` (memory)."""
 
     name: str
     peer: str
@@ -51,11 +39,9 @@ class Row(NamedTuple):
 
     @property
     def reached(self) -> bool:
-        """Whether the target is met."""
         return self.ratio <= self.target if self.at_most else self.ratio >= self.target
 
     def __str__(self) -> str:
-        """Say all of it in one or two lines."""
         sign = "<=" if self.at_most else ">="
         verdict = "reached" if self.reached else "MISSED"
         line = (
@@ -66,11 +52,7 @@ class Row(NamedTuple):
 
 
 def gate(what: str, found: float, limit: float) -> str:
-    """Return `what` with the difference found, or stop the row.
-
-    Raises:
-        GateError: if the difference is above the limit or not a number.
-    """
+    """Return `what` with the difference found, or stop the row if it is above the limit or not a number."""
     if not found <= limit:
         raise GateError(f"{what}: found a difference of {found:.2g}, expected at most {limit:g}")
     return f"{what} within {found:.1g} (limit {limit:g})"

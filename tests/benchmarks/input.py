@@ -1,4 +1,4 @@
-"""How fast images arrive: decoded once and kept, and a worker's share of streaming."""
+"""How fast images arrive that were decoded once and kept."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torchvision.transforms import v2
 
 from tests.benchmarks.harness import Row, gate, medians, milliseconds
-from tests.benchmarks.views import moco
 from tests.data_fixtures import photo
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.batches import Samples
 from zoo.data.config import ListFiles
 from zoo.data.decode import decode_all
 
@@ -66,33 +63,7 @@ def kept() -> Row:
         )  # fmt: skip
 
 
-def worker_share(name: str, blurred: bool) -> Row:
-    """What a core does for one image where the device does the rest, against all of it by torchvision."""
-    with folder() as path:
-        data = jpegs(path, 16, 500, 375)
-        transforms = [each for each in moco(224, 23)[1].transforms if blurred or "Blur" not in repr(each)]
-        view = v2.Compose([*transforms, v2.PILToTensor()])
-        crop = v2.Compose([v2.RandomResizedCrop(224), v2.PILToTensor()])
-        ours = Samples(data, [crop, crop])
-        same = gate("size of a view", float(ours[(0, 0)][1][0].shape != view(data.image(0)).shape), 0)
-
-        def whole() -> None:
-            for place in range(16):
-                image = data.image(place)
-                _ = view(image), view(image)
-
-        fast, slow = medians([lambda: [ours[(0, place)] for place in range(16)], whole], rounds=5)
-        return Row(
-            f"one core, one JPEG of 500x375 for two {name} views at 224: decode and crop",
-            "torchvision, all operations", slow / fast, 1.5, milliseconds(fast / 16),
-            milliseconds(slow / 16), same,
-            note=f"16 cores: {16 * 16 / fast:,.0f} images/s in place of {16 * 16 / slow:,.0f}",
-        )  # fmt: skip
-
-
 def rows(device: torch.device) -> Iterator[Row]:
     """Yield the rows, which are the host's."""
     if device.type == "cpu":
         yield kept()
-        yield worker_share("MoCo-v2", blurred=True)
-        yield worker_share("MoCo-v1", blurred=False)

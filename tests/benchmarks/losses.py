@@ -1,9 +1,9 @@
 """Losses against a queue of 65,536 keys, forward and backward, against forms that hold every score.
 
 InfoNCE's peer materialises the logits and calls cross-entropy, as the authors' code does; PaCo's is
-`tests/plain_losses.py`, with its masks of N x (C + 2N + K). Both sides get the same tensors; losses and
+`authors.paco`, with its masks of N x (C + 2N + K). Both sides get the same tensors; losses and
 gradients are compared before anything is timed. The targets are those aimed at before anything was measured;
-on a GPU InfoNCE's are beyond what float32 allows, and its rows say by how much.
+on a GPU InfoNCE's are beyond what float32 allows: both sides do the same two products.
 
 On a CPU use no more threads than there are idle cores: ours are many small operations, each of which waits
 for its slowest thread.
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests import plain_losses as plain
+from tests.benchmarks import authors
 from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds, peak_memory
 from zoo import functional
 
@@ -70,17 +70,6 @@ def equal(ours: Step, theirs: Step, limit: float) -> str:
     return gate("loss and gradient", float((da - db).abs().max() / db.abs().max()), limit)
 
 
-def bound(anchors: int) -> str:
-    """Say what bounds InfoNCE's ratio on an H200: ceilings on paper, of the card and of what must be done."""
-    flops, scores = 4 * anchors * KEYS * DIM, 4 * anchors * KEYS  # of two products; bytes of the scores
-    products, passes = flops / 67e12, 15 * scores / 4.3e12
-    return (
-        f"aimed at, and out of reach in float32: both sides do the same two products of {flops / 1e9:.3g} "
-        f"GFLOP, at least {products * 1e3:.3g} ms at 67 TFLOP/s; all else that the peer does is about 15 "
-        f"passes over N x K, {passes * 1e3:.2g} ms at 4.3 TB/s: at most about {1 + passes / products:.1f}"
-    )
-
-
 def _info_nce(device: torch.device, anchors: int, target: float) -> Row:
     torch.manual_seed(0)
     q, k, queue = (unit(n, device) for n in (anchors, anchors, KEYS))
@@ -96,7 +85,6 @@ def _info_nce(device: torch.device, anchors: int, target: float) -> Row:
         milliseconds(fast),
         milliseconds(slow),
         green,
-        note=bound(anchors) if device.type == "cuda" else "",
     )
 
 
@@ -140,7 +128,7 @@ def _paco(device: torch.device, target: float) -> Row:
             q, k, labels, queue, queue_labels, logits, prior.log_softmax(0), alpha=0.05, tau=TAU
         )
 
-    ours, theirs = (step(loss(forms), q) for forms in (functional, plain))
+    ours, theirs = (step(loss(forms), q) for forms in (functional, authors))
     green = equal(ours, theirs, 1e-6)
     fast, slow = medians([ours, theirs], device=device, rounds=3)
     return Row(

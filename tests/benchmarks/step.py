@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from lightly.loss import NTXentLoss
-from lightly.models.modules import MoCoProjectionHead
 from lightly.models.utils import deactivate_requires_grad, update_momentum
 from torch import nn
 
@@ -29,11 +28,9 @@ from zoo.training.step import Stepper
 class Lightly(nn.Module):
     """MoCo of lightly's example: keys are encoded by moving averages, NTXentLoss holds the queue."""
 
-    def __init__(
-        self, backbone: nn.Module, width: int, hidden: int, dim: int, queue: int, tau: float
-    ) -> None:
+    def __init__(self, backbone: nn.Module, head: nn.Module, dim: int, queue: int, tau: float) -> None:
         super().__init__()
-        self.backbone, self.head = backbone, MoCoProjectionHead(width, hidden, dim)
+        self.backbone, self.head = backbone, head
         self.key_backbone, self.key_head = copy.deepcopy(self.backbone), copy.deepcopy(self.head)
         deactivate_requires_grad(self.key_backbone)
         deactivate_requires_grad(self.key_head)
@@ -87,22 +84,8 @@ def _row(
     batch = Batch(views, torch.zeros(batch_size, dtype=torch.int64, device=device), torch.arange(batch_size))
 
     objective: Any = build_objective(recipe, dataset)
-    peer = Lightly(
-        copy.deepcopy(objective.encoder),
-        objective.head[0].in_features,
-        config.head_hidden,
-        config.dim,
-        queue,
-        config.tau,
-    ).to(device)
-    with torch.no_grad():  # the same head (theirs has BatchNorm-free layers, ours too) and a filled queue
-        ours = [m for m in objective.head if isinstance(m, nn.Linear)]
-        for head in (peer.head, peer.key_head):
-            theirs = [m for m in head.modules() if isinstance(m, nn.Linear)]
-            for a, b in zip(ours, theirs, strict=True):
-                b.weight.copy_(a.weight)
-                if b.bias is not None:
-                    b.bias.copy_(a.bias)
+    networks = copy.deepcopy((objective.encoder, objective.head))  # its head has the same layers as ours
+    peer = Lightly(*networks, config.dim, queue, config.tau).to(device)
     place(objective, recipe, device)
     peer.to(memory_format=torch.channels_last).train()
     keys = nn.functional.normalize(torch.randn(queue, config.dim, device=device, generator=generator), dim=1)

@@ -37,13 +37,7 @@ KEY = "right"
 
 
 class Answers(NamedTuple):
-    """What became of the test images, in their order.
-
-    Attributes:
-        right: which were classified correctly `[N]`, bool.
-        many: training images of each one's class `[N]`; None where that was not asked.
-        test_sha256: of the test images.
-    """
+    """Which test images are right, and how many training images the class of each has, where it is known."""
 
     right: Tensor
     many: Tensor | None

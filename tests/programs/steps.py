@@ -20,6 +20,7 @@ from zoo.objectives import Objective
 from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.training import build_objective
+from zoo.training.build import open_loader
 from zoo.training.distributed import join
 from zoo.training.step import Stepper
 
@@ -29,6 +30,7 @@ SHORT = (
     "training.epochs=3",
     "schedule.warmup_epochs=1",
     "training.batch_size=64",
+    "training.drop_last=false",
     "training.device=cpu",
     "training.precision=fp32",
     "views.backend=tensor",
@@ -62,17 +64,7 @@ def build(recipe: Recipe) -> tuple[Objective, TrainLoader]:
     dataset = open_dataset(recipe.data, "train", None)
     with norm_free():
         objective = build_objective(recipe, dataset).double().train()
-    loader = TrainLoader(
-        dataset,
-        recipe.views,
-        mean=recipe.data.mean,
-        std=recipe.data.std,
-        batch_size=recipe.training.batch_size,
-        drop_last=False,
-        seed=recipe.training.seed,
-        device=CPU,
-    )
-    return objective, loader
+    return objective, open_loader(dataset, recipe, CPU)
 
 
 def rows_of(batch: Batch, rows: slice) -> Batch:
