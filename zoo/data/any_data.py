@@ -108,7 +108,7 @@ def _holds(root: Path, config: DataConfig) -> bool:
     source = sources.as_archive(config.source)
     if isinstance(source, TorchvisionSource):  # archives share a folder
         archives = [sources.cifar_archive(kind, root) for kind in sources.CIFAR]
-        return any(map(is_dir, archives)) or bool(sources.cifar_shards(root))
+        return any(map(is_dir, archives)) or sources.are_cifar_shards(sources.cifar_shards(root), source.kind)
     if isinstance(source, Parquet):
         return bool(sources.split_files(root, source.train))
     if source == Folder(train="."):
