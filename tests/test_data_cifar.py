@@ -13,6 +13,7 @@ from torchvision import datasets
 from tests.cifar_files import ARCHIVE, FOLDER, IMAGES, pixels_of, write_archive, write_parquet
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
+from zoo.data.any_data import resolve
 from zoo.errors import DataError
 
 TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
@@ -71,3 +72,14 @@ def test_a_download_is_tried_where_nothing_lies_and_proposed_where_none_was(
         opened("cifar10", tmp_path, download=True)
     write_parquet(tmp_path, "cifar10")
     assert len(opened("cifar10", tmp_path, download=True)) == IMAGES["train"]
+
+
+def test_shards_of_other_images_are_not_read_as_cifar(tmp_path: Path) -> None:
+    """Every data set on the Hub has a `train-00000-of-00001.parquet`; a release of CIFAR takes them too."""
+    write_parquet(tmp_path / "hundred", "cifar100")
+    write_parquet(tmp_path / "ten", "cifar10")
+    own = parse(DataConfig, {"source": {"kind": "cifar100"}}, "r")
+    assert resolve(tmp_path / "hundred", own).is_own
+    given = resolve(tmp_path / "ten", own)
+    assert not given.is_own
+    assert len(open_dataset(given.config, "train", given.root)) == len(opened("cifar10", tmp_path / "ten"))

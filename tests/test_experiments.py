@@ -100,6 +100,13 @@ def test_runs_share_a_row_if_the_seed_alone_differs() -> None:
     assert made.frame["recipe"][1] == f"{PACO}, tau 0.2" and "ab" * 4 in made.frame["data"][2]
 
 
+def test_a_row_of_a_recipe_of_ones_own_is_not_told_apart_by_its_description() -> None:
+    record = from_release(zoo.open(PACO)).model_copy(update={"name": "own"})
+    changes = [{}, {"description": "With another rate.", "training.log_every": 3, "optimizer.lr": 0.02}]
+    runs = [another(record, 0, 50.0, recipe={**record.recipe, **change}) for change in changes]
+    assert "own, lr 0.02" in list(tabulate(runs, {}).frame["recipe"])
+
+
 def test_records_come_back_as_they_were_written(seeds: list[RunRecord], tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(as_json(seeds))
     assert read_results(tmp_path / "results.json") == seeds

@@ -190,6 +190,14 @@ def test_predicting_names_what_it_cannot_take(images: Any, expected: str) -> Non
         zoo.predict(PACO, images)
 
 
+def test_a_file_of_another_kind_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "photos.zip").touch()
+    with pytest.raises(
+        ZooError, match=r"found the file .*photos.zip.*expected a folder or a file of .parquet"
+    ):
+        zoo.embed(PACO, tmp_path / "photos.zip")
+
+
 def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(each) for each in arguments])
 

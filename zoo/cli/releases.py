@@ -40,7 +40,8 @@ def evaluate(
     print_evaluations([entry])
     used = [f"{key}={value}" for key, value in (entry["settings"] | entry["chosen"]).items()]
     print(", ".join([f"{entry['test_set']['num_images']:,} test images", *used]))
-    print(f"recorded in {release.path / 'metrics.json'}" if release.writable else "not recorded")
+    where, why = f"recorded in {release.path / 'metrics.json'}", "only a release folder of yours is changed"
+    print(where if release.writable else f"not recorded: {why}")
 
 
 def embed(

@@ -100,7 +100,7 @@ def show(
         except RecipeError as error:
             if "Did you mean" not in str(error):
                 catalog.recipe_path(name)  # its error names the nearest recipe
-            raise
+            raise RecipeError(f'{error} Nor is it weights, a recipe or a sweep: see "zoo list"') from None
         for key in keys:
             _print_key(key)
 

@@ -57,6 +57,8 @@ def as_data(data: Data) -> Given:
         is_parquet = path.suffix.lower() == ".parquet"
         table = Parquet(train=path.name) if is_parquet else ListFiles(train=path.name, test=path.name)
         return Given(_config(table), path.parent)
+    if is_file(path):
+        raise DataError(f'data: found the file "{data}", expected a folder or a file of {", ".join(TABLES)}')
     config, root = (None, path) if is_dir(path) else parse_data_spec(str(data))
     if root is not None and not is_dir(root):
         raise DataError(f'data "{data}": there is no folder "{root}"')
@@ -108,7 +110,7 @@ def _holds(root: Path, config: DataConfig) -> bool:
     source = sources.as_archive(config.source)
     if isinstance(source, TorchvisionSource):  # archives share a folder
         archives = [sources.cifar_archive(kind, root) for kind in sources.CIFAR]
-        return any(map(is_dir, archives)) or bool(sources.cifar_shards(root))
+        return any(map(is_dir, archives)) or sources.are_cifar_shards(sources.cifar_shards(root), source.kind)
     if isinstance(source, Parquet):
         return bool(sources.split_files(root, source.train))
     if source == Folder(train="."):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from glob import glob
 from pathlib import Path, PurePosixPath
@@ -61,6 +61,19 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
     """Return CIFAR's parquet files of the Hub: in a folder, or in one in it that is called as there."""
     places = (root / name for name in ("", "data", "plain_text", "cifar100"))
     return next(filter(None, (split_files(place, f"{split}-*.parquet") for place in places)), [])
+
+
+def are_cifar_shards(shards: Sequence[Path], kind: str) -> bool:
+    """Return whether parquet files have CIFAR's columns: anyone's shards are called `train-*.parquet`."""
+    if not shards:
+        return False
+    try:
+        from pyarrow.parquet import read_schema
+
+        columns = read_schema(shards[0]).names
+    except Exception:  # no pyarrow, or damage: whoever opens them says so
+        return True
+    return {_CIFAR_TABLES[kind].image, _CIFAR_TABLES[kind].label} <= set(columns)
 
 
 def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> ImageStore:

@@ -179,10 +179,10 @@ def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
 def _distinguishing(run: RunRecord, others: Iterable[RunRecord]) -> list[str]:
     """Return the values in which a run differs from others of its name and from the shipped recipe."""
     alike = [each for each in others if each.name == run.name]
-    keys = {key for each in alike for key in (each.recipe if each.changed is None else each.changed)}
+    keys = {key for each in alike for key in (each.decisive if each.changed is None else each.changed)}
     return [
         f"{_leaf(key)} {_plain(value)}"
-        for key, value in run.recipe.items()
+        for key, value in run.decisive.items()
         if key in keys and any(each.recipe.get(key, ...) != value for each in alike)
         if not key.startswith("data.") and key not in _OWN_COLUMN
     ]
