@@ -58,43 +58,34 @@ torch.save(found, job["out"])
 
 @pytest.mark.parametrize("arches", [TIMMS_OWN, {"cifar_resnet32": {}}], ids=["timm's own", "zoo's own"])
 def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, arches):
-    made = {}
-    for arch, arguments in arches.items():
-        encoder = trained_encoder(arch, **arguments)
+    made, repos = {}, {}
+    for arch, args in arches.items():
+        encoder, size = trained_encoder(arch, **args), args.get("img_size", SIZE)
         centers = some_centers(zoo.backbones.feature_dim(encoder))
-        size = arguments.get("img_size", SIZE)
-        release = release_of(
-            tmp_path / arch, encoder, arch=arch, model_args=arguments, size=size, centers=centers
-        )
+        release = release_of(tmp_path / arch, encoder, arch, size, model_args=args, centers=centers)
         repo = f"alice/{arch}.paco_test"
-        commit = zoo.push(release, repo, token=hub.token).rpartition("/")[2]
-        made[repo] = encoder, centers, size, commit
-    job = {
-        "repos": {repo: (commit, size) for repo, (_, _, size, commit) in made.items()},
-        "labels": [f"class {index}" for index in range(5)],
-        "import_zoo": arches is not TIMMS_OWN,
-        "out": str(tmp_path / "found.pt"),
-    }
+        made[repo] = encoder, centers
+        repos[repo] = zoo.push(release, repo, token=hub.token).rpartition("/")[2], size
+    job = {"repos": repos, "import_zoo": arches is not TIMMS_OWN, "out": str(tmp_path / "found.pt")}
+    job["labels"] = [f"class {index}" for index in range(5)]
     command = [sys.executable, "-W", "ignore", "-c", READER, json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     elsewhere = torch.load(job["out"], weights_only=True)
 
-    for repo, (encoder, centers, size, commit) in made.items():
+    for repo, (encoder, centers) in made.items():
+        (commit, size), found = repos[repo], elsewhere[repo]
         images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(5))
         with torch.no_grad():
             features = encoder(images)
-            logits = features @ centers.weight.T + centers.bias
             loaded = zoo.load(f"{repo}@{commit}").eval()(images)
-            classified = zoo.load(f"hf-hub:{repo}", revision=commit, head="centers").eval()(images)
-        found = elsewhere[repo]
-        assert torch.equal(loaded, features), repo
-        assert torch.equal(found["timm features"], features), repo
-        assert torch.equal(found["transformers features"], features), repo
-        assert torch.equal(found["timm logits"], classified), repo
-        assert torch.equal(found["transformers logits"], classified), repo
-        torch.testing.assert_close(classified, logits)  # one product instead of two may sum in another order
+            logits = zoo.load(f"hf-hub:{repo}", revision=commit, head="centers").eval()(images)
+        for each in (loaded, found["timm features"], found["transformers features"]):
+            assert torch.equal(each, features), repo
+        for name in ("timm logits", "transformers logits"):
+            assert torch.equal(found[name], logits), repo
+        # one product instead of two may sum in another order
+        torch.testing.assert_close(logits, features @ centers.weight.T + centers.bias)
         for tensors in (found["centers"], load_file(zoo.open(repo).path / "centers.safetensors")):
-            assert torch.equal(tensors["weight"], centers.weight), repo
-            assert torch.equal(tensors["bias"], centers.bias), repo
-            assert torch.equal(tensors["class_counts"], centers.class_counts), repo
+            for key in ("weight", "bias", "class_counts"):
+                assert torch.equal(tensors[key], getattr(centers, key)), repo

@@ -41,12 +41,9 @@ def test_frozen_parameters_stay_bit_for_bit_and_the_others_move(paco: Release, t
     assert stayed == {n for n in convolutions if not n.startswith("layer3.")}
 
 
-def test_a_pattern_that_freezes_nothing_is_refused(paco: Release) -> None:
+def test_a_start_that_does_not_fit_is_refused(paco: Release, timms: str) -> None:
     with pytest.raises(TrainingError, match=r'init\.freeze: no .* matches "conv1\.wieght".*Did you'):
         start(f'{{release: "{paco.path}", head: fresh, freeze: [conv1.wieght]}}')
-
-
-def test_a_start_of_another_architecture_is_refused(timms: str) -> None:
     with pytest.raises(TrainingError, match=f'"{timms}" is {TINY} .*expected .*cifar_resnet20'):
         start(f'{{release: "{timms}", head: fresh}}')
 
@@ -92,18 +89,10 @@ def test_timms_weights_start_a_training_and_are_recorded(timms: str) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_weights_trained_on_from_others_keep_their_terms_and_name_them(paco, tmp_path):
-    import json
-    import shutil
-
-    start = shutil.copytree(paco.path, tmp_path / "start")
-    config = json.loads((start / "config.json").read_text())
-    config["pretrained_cfg"]["license"] = "cc-by-nc-4.0"
-    (start / "config.json").write_text(json.dumps(config))
+def test_weights_trained_on_from_others_keep_their_terms_and_name_them(copied: Path, tmp_path: Path) -> None:
+    zoo.open(copied).with_license("cc-by-nc-4.0")
     changes = ("training.epochs=1", "evaluation=[]", "schedule.warmup_epochs=0")
-    tuned = zoo.finetune(
-        "cifar_resnet20.ce_digits_lt50", init=start, head="centers", out=tmp_path / "tuned", overrides=changes
-    )
+    tuned = zoo.finetune(CE, init=copied, head="centers", out=tmp_path / "tuned", overrides=changes)
     assert tuned.config["pretrained_cfg"]["license"] == "cc-by-nc-4.0"
     assert "released under `cc-by-nc-4.0`" in tuned.card
-    assert tuned.recipe["init"]["release"] == str(start), "an absolute path means one thing"
+    assert tuned.recipe["init"]["release"] == str(copied), "an absolute path means one thing"

@@ -17,10 +17,10 @@ from zoo.experiments.records import find
 from zoo.hub import named, resolve
 from zoo.pretraining import plan_finetuning
 
-PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
+PACO = "cifar_resnet20.paco_digits_lt50"
 
 
-def test_a_release_that_is_open_stands_for_its_name(tmp_path: Path) -> None:
+def test_a_release_that_is_open_stands_for_its_name_and_a_folder_for_its_path(paco: zoo.Release) -> None:
     release = zoo.open(PACO)
     assert zoo.open(release).path == release.path
     weights = (zoo.load(each).state_dict() for each in (PACO, release))
@@ -29,9 +29,6 @@ def test_a_release_that_is_open_stands_for_its_name(tmp_path: Path) -> None:
     # another computer has it under this name
     assert recipe == plan_finetuning(None, init=PACO, data="digits")[0]
     assert [run.name for run in find([release])] == [PACO]
-
-
-def test_a_folder_that_is_open_stands_for_its_path(paco: zoo.Release) -> None:
     assert named(zoo.open(paco.path)) == paco.path
     recipe, _ = plan_finetuning(None, init=paco, data="digits")
     assert recipe.init is not None and recipe.init.release == str(paco.path)
@@ -83,12 +80,3 @@ def test_anything_else_is_refused_by_its_kind(use: Callable[[Any], Any], given: 
 def test_what_is_no_data_is_refused_by_its_kind(use: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ZooError, match=r'^image "image 0" cannot be read: found a int, expected a PIL image'):
         use(PACO, data=[1], out=tmp_path / "out")
-
-
-def test_dir_has_the_public_names_alone_and_a_star_leaves_the_builtins() -> None:
-    shown = [name for name in dir(zoo) if not name.startswith("__")]
-    assert not {"Any", "TYPE_CHECKING", "annotations", "importlib", "_timm_hook"} & {*shown}
-    assert {"open", "load", "ZooError", *zoo.__all__} - {"__version__"} <= {*shown}
-    namespace: dict[str, Any] = {"open": open}
-    exec("from zoo import *", namespace)
-    assert namespace["open"] is open and namespace["load"] is zoo.load

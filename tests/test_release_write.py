@@ -15,22 +15,16 @@ from tests.release_helpers import CLASSES, RECIPE, release_of, some_centers, tra
 from zoo.errors import ReleaseError, ZooError
 
 
-def test_the_folder_holds_the_contracts_files(tmp_path):
-    release = release_of(tmp_path / "r", trained_encoder(), centers=some_centers(64))
-    names = {file.name for file in release.path.iterdir()}
-    expected = "config.json model.safetensors centers.safetensors recipe.yaml metrics.json README.md"
-    assert names == set(expected.split())
+def test_the_folder_holds_the_contracts_files_and_the_config_is_timms(tmp_path):
+    args = {"output_stride": 8}
+    encoder, centers = trained_encoder("resnet18", **args), some_centers(512)
+    release = release_of(tmp_path / "r", encoder, "resnet18", model_args=args, centers=centers)
+    names = "config.json model.safetensors centers.safetensors recipe.yaml metrics.json README.md"
+    assert {file.name for file in release.path.iterdir()} == set(names.split())
     assert [path.name for path in tmp_path.iterdir()] == ["r"], "temporary files are left"
     assert (release.path / "recipe.yaml").read_text() == RECIPE and release.recipe == yaml.safe_load(RECIPE)
     training = {"seed": 3, "hardware": "2 CPU cores"}
     assert release.metrics == {"format": 1, "training": training, "evaluations": []}
-
-
-def test_config_is_timms_with_this_models_own_provenance(tmp_path):
-    encoder = trained_encoder("resnet18", output_stride=8)
-    release = release_of(
-        tmp_path / "r", encoder, "resnet18", model_args={"output_stride": 8}, centers=some_centers(512)
-    )
     config = json.loads((release.path / "config.json").read_text())
     assert (config["architecture"], config["model_args"]) == ("resnet18", {"output_stride": 8})
     assert config["label_names"] == [f"class {index}" for index in range(CLASSES)]
@@ -43,10 +37,15 @@ def test_config_is_timms_with_this_models_own_provenance(tmp_path):
         assert file.metadata() == {"format": "pt"}, "transformers refuses the file"
 
 
-def test_with_centers_the_weights_are_a_classifier_made_of_them(tmp_path):
-    encoder, centers = trained_encoder(), some_centers(64)
-    centers = centers._replace(prototypes=torch.ones(CLASSES, 8))
+def test_with_centers_the_weights_are_a_classifier_made_of_them_and_the_encoder_stays_as_it_is(tmp_path):
+    encoder = trained_encoder().train()
+    centers = some_centers(64)._replace(prototypes=torch.ones(CLASSES, 8))
+    state = {key: value.clone() for key, value in encoder.state_dict().items()}
+    random = torch.get_rng_state()
     release = release_of(tmp_path / "r", encoder, centers=centers)
+    assert encoder.training and encoder.num_classes == 0
+    assert all(torch.equal(value, state[key]) for key, value in encoder.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
     tensors = load_file(release.path / "model.safetensors")
     assert torch.equal(tensors["fc.weight"], centers.weight)
     assert torch.equal(tensors["fc.bias"], centers.bias)
@@ -74,17 +73,6 @@ def test_channels_last_and_shared_tensors_are_written(tmp_path):
     loaded = release.load().eval()
     images = torch.randn(2, 3, 32, 32)
     torch.testing.assert_close(loaded(images), encoder(images))
-
-
-def test_the_encoder_is_not_changed(tmp_path):
-    encoder = trained_encoder().train()
-    state = {key: value.clone() for key, value in encoder.state_dict().items()}
-    random = torch.get_rng_state()
-    release_of(tmp_path / "r", encoder, centers=some_centers(64))
-    assert encoder.training and encoder.num_classes == 0
-    assert all(parameter.requires_grad for parameter in encoder.parameters())
-    assert all(torch.equal(value, state[key]) for key, value in encoder.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), random)
 
 
 def test_rewriting_replaces_the_release_and_its_leftovers_but_no_open_file_and_no_other(tmp_path):

@@ -42,11 +42,10 @@ def test_it_is_what_a_training_that_ends_there_releases(change: tuple[str, ...],
     for key in ("weights_sha256", "centers_sha256"):
         assert taken.config["zoo"][key] == one.config["zoo"][key]
     assert taken.metrics["evaluations"][0]["value"] == one.metrics["evaluations"][0]["value"]
-    kept = ("epochs", "steps", "images", "early_stopping", "moving_average")
-    facts = [{key: each.metrics["training"].get(key) for key in kept} for each in (taken, one)]
-    assert facts[0] == facts[1]
-    assert taken.metrics["training"]["snapshot"] == {"epoch": 1, "of_epochs": 2}
-    assert taken.history is not None and one.history is not None
+    facts, expected = (each.metrics["training"] for each in (taken, one))
+    for key in ("epochs", "steps", "images", "early_stopping", "moving_average"):
+        assert facts.get(key) == expected.get(key)
+    assert facts["snapshot"] == {"epoch": 1, "of_epochs": 2}
     assert taken.history["columns"]["step"] == one.history["columns"]["step"]
     assert taken.name == f"{CLASSIFY}_ep1"
 
