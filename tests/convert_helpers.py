@@ -1,7 +1,6 @@
 """Checkpoints in the layouts of other projects, made of small modules laid out as their classes are.
 
-Class and attribute names follow the projects' code (read in their repositories); only what decides the keys
-of a state_dict and the features is here. ResNets and vision transformers are real ones.
+Names follow the projects' code (read in their repositories); only what decides keys and features is here.
 """
 
 from __future__ import annotations
@@ -47,11 +46,17 @@ OPTIMIZER = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": 
 
 
 def save(file: Path, model: nn.Module, **entries: Any) -> Path:
-    """As the authors of MoCo, PaCo and PiCO do, under DistributedDataParallel."""
+    """As the authors do, under DistributedDataParallel; solo-learn by Lightning's trainer."""
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
     if isinstance(model, PiCO):
         state = {key.replace(".downsample.", ".shortcut."): value for key, value in state.items()}
-    torch.save({"epoch": 12, "arch": "resnet", "state_dict": state, **entries}, file)
+    content = {"epoch": 12, "arch": "resnet", "state_dict": state, **entries}
+    if isinstance(model, SoloLearnMoCo):
+        loops = {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"ready": 4}}}}
+        best = {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_model_path": ""}}
+        content = {"epoch": 3, "state_dict": model.state_dict(), "loops": loops, "callbacks": best}
+        content["optimizer_states"] = [OPTIMIZER]
+    torch.save(content, file)
     return file
 
 
@@ -144,7 +149,6 @@ class PaCo(nn.Module):
             setattr(self, "linear" if part == "q" else "linear_k", nn.Linear(64, classes))
         self.register_buffer("queue", torch.randn(32, 8))
         self.register_buffer("queue_l", torch.zeros(32, dtype=torch.long))
-        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
 
 
 class GPaCoViT(VisionTransformer):
@@ -183,14 +187,9 @@ class SingleHead(nn.Module):
 
 def save_ft(file: Path, model: nn.Module, model_ema: nn.Module) -> Path:
     """FT, learning/contrast_trainer.py: only the trained model is wrapped."""
-    state = {
-        "model": {f"module.{key}": value for key, value in model.state_dict().items()},
-        "contrast": {"memory": torch.randn(32, 8)},
-        "optimizer": OPTIMIZER,
-        "epoch": 200,
-        "model_ema": model_ema.state_dict(),
-    }
-    torch.save(state, file)
+    state: dict[str, Any] = {"epoch": 200, "optimizer": OPTIMIZER, "contrast": {"memory": torch.randn(32, 8)}}
+    state["model"] = {f"module.{key}": value for key, value in model.state_dict().items()}
+    torch.save({**state, "model_ema": model_ema.state_dict()}, file)
     return file
 
 
@@ -213,7 +212,6 @@ class PiCO(nn.Module):
         self.encoder_q, self.encoder_k = SupConResNet(), SupConResNet()
         self.register_buffer("queue", torch.randn(32, 8))
         self.register_buffer("queue_pseudo", torch.randn(32))
-        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
         self.register_buffer("prototypes", F.normalize(torch.randn(CLASSES, 8)))
 
 
@@ -231,16 +229,3 @@ class SoloLearnMoCo(nn.Module):
         self.classifier = nn.Linear(512, CLASSES)
         self.projector, self.momentum_projector = mlp(512, 16, 8), mlp(512, 16, 8)
         self.register_buffer("queue", torch.randn(2, 8, 32))
-
-
-def save_lightning(file: Path, model: nn.Module) -> Path:
-    """As Lightning's trainer writes a checkpoint, on which solo-learn builds."""
-    state = {
-        "epoch": 3,
-        "state_dict": model.state_dict(),
-        "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"ready": 4}}}},
-        "callbacks": {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_model_path": ""}},
-        "optimizer_states": [OPTIMIZER],
-    }
-    torch.save(state, file)
-    return file

@@ -45,10 +45,6 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "not finite": (with_state(**{QUERY: torch.full((16, 3, 3, 3), math.nan)}), ("not finite: conv1.weight",)),
     "giant": (with_state(**{"linear.weight": GIANT}), ("linear.weight", "more values than the file")),
     "centers": (with_state(**{"linear.weight": torch.zeros(9, 64)}), ("centers", "[9, 64]")),
-    "fp8": (
-        with_state(**{"linear.weight": torch.zeros(7, 64).to(torch.float8_e4m3fn)}),
-        ("centers", "float8"),
-    ),
     "twice": (lambda state: state.update({"linear.bias": torch.zeros(7)}), ("twice", "linear.bias")),
 }
 
@@ -93,13 +89,10 @@ def test_another_familys_file_is_refused(paco: Path, tmp_path: Path, family: str
         ({"encoder": "key"}, "--encoder: found key"),
         ({"name": f"x{ESCAPE}"}, "name"),
         ({"label_order": "random"}, "--label-order: found random"),
-        ({"size": 0}, '"input_size": found 0'),
         ({"mean": (math.nan, 0.5, 0.5)}, '"mean.0": found nan'),
         ({"std": np.array([1.0, 0.0, 1.0])}, '"std.1": found 0.0'),
-        ({"class_counts": ["x"] * 7}, "'x'"),
         ({"class_counts": [1, 2]}, "class counts: found [1, 2], expected 7"),
         ({"labels": [*"abcdef", f"g{ESCAPE}"]}, "of class 6"),
-        ({"labels": "labels.txt"}, "labels.txt"),
         ({"labels": "digits"}, "found 10 labels, expected 7"),
     ],
     ids=str,
@@ -109,17 +102,14 @@ def test_options_that_cannot_be(paco: Path, tmp_path: Path, options: dict[str, A
     assert expected in refusal(paco, given.pop("family"), tmp_path, **given)
 
 
-def test_an_encoder_that_the_file_lacks(tmp_path: Path) -> None:
-    file = made.save(tmp_path / "gpaco.pth", made.PaCo(generalised=True))
-    assert "holds no momentum encoder" in refusal(file, "gpaco", tmp_path, encoder="momentum")
-
-
 def test_files_that_are_no_checkpoints(paco: Path, tmp_path: Path) -> None:
     file, whole = tmp_path / "f.pth", paco.read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"\x80\x02<a", b"\x08" + bytes(7) + b"{" * 8):
         file.write_bytes(content)
         assert "f.pth: damaged" in refusal(file, "paco", tmp_path)
     assert "no such file" in refusal(tmp_path / "absent.pth", "moco", tmp_path)
+    made.save(file, made.PaCo(generalised=True))
+    assert "holds no momentum encoder" in refusal(file, "gpaco", tmp_path, encoder="momentum")
     endless: dict[str, Any] = {"tensor": torch.zeros(1)}
     endless["again"] = endless
     for plain in ([torch.zeros(2)], {"epoch": 3, ESCAPE: {}}, {"state_dict": endless}):

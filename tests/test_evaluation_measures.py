@@ -31,15 +31,12 @@ def test_accuracies_agree_with_sklearn() -> None:
     assert (m["many"], m["medium"], m["few"], m["test_images"]) == (None, None, None, 400)
 
 
-def test_groups_are_means_over_classes_with_the_bounds_of_the_literature():
+def test_groups_are_means_over_classes_and_those_absent_from_the_test_set_count_in_none():
     labels = torch.tensor([0, 0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 5])
     right = torch.tensor([1, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 1]).bool()
     counts = torch.tensor([500, 101, 100, 20, 19, 1])  # many, many, medium, medium, few, few
     m = classification_metrics(torch.where(right, labels, (labels + 1) % 6), labels, counts, NAMES)
     assert (m["many"], m["medium"], m["few"]) == ((75 + 0) / 2, (100 + 0) / 2, (50 + 100) / 2)
-
-
-def test_classes_absent_from_the_test_set_count_in_no_mean():
     counts = torch.tensor([200, 50, 50, 5, 5, 200])
     m = classification_metrics(torch.tensor([0, 1, 5]), torch.tensor([0, 0, 1]), counts, NAMES)
     assert m["per_class"] == [50.0, 0.0, None, None, None, None]

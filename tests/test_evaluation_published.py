@@ -106,9 +106,7 @@ def test_a_network_on_few_labels_is_that_of_a_restatement_in_plain_torch(tmp_pat
         ("semi_supervised", {}, False),
     ],
 )
-def test_the_encoder_is_left_exactly_as_it_was(
-    name: str, settings: dict[str, Any], frozen: bool, tmp_path: Path
-) -> None:
+def test_the_encoder_is_left_exactly_as_it_was(name, settings, frozen, tmp_path: Path) -> None:
     model = encoder()
     weights = {key: value.clone() for key, value in model.state_dict().items()}
     strides = {key: value.stride() for key, value in model.state_dict().items()}

@@ -64,8 +64,7 @@ def test_a_release_of_the_hub_is_called_by_its_repository_and_commit_in_a_recipe
 def test_anything_else_is_refused_by_its_kind(use: Callable[[Any], Any], given: Any, kind: str) -> None:
     with pytest.raises(ZooError) as error:
         use(given)
-    expected = f"release: found {kind}, expected a name, a folder (str or Path) or a Release"
-    assert str(error.value) == expected
+    assert str(error.value) == f"release: found {kind}, expected a name, a folder or a Release"
 
 
 @pytest.mark.parametrize(
