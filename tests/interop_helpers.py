@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from PIL import Image
 from torch import nn
 
 from tests.release_helpers import release_of, some_centers, trained_encoder
@@ -57,10 +55,3 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
         dtype="float16" if case.half else "float32",
     )
     return release, encoder
-
-
-def picture(file: Path) -> Path:
-    """Write a photograph's worth of pixels, neither square nor a multiple of anything."""
-    pixels = torch.randint(0, 256, (53, 71, 3), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
-    Image.fromarray(pixels.numpy()).resize((355, 265), Image.Resampling.BICUBIC).save(file)
-    return file

@@ -43,9 +43,7 @@ def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) 
     assert released.training.epochs == 12  # the override is recorded
     assert paco.config["zoo"]["recipe_sha256"] == hashlib.sha256(released.to_yaml().encode()).hexdigest()
     training = paco.metrics["training"]
-    assert training["steps"] == 12 * 11
-    assert training["images"] == 12 * 344
-    assert training["seconds"] > 0
+    assert (training["steps"], training["images"]) == (12 * 11, 12 * 344)
     assert training["images_per_second"] == pytest.approx(training["images"] / training["seconds"], rel=0.05)
 
 
@@ -72,13 +70,7 @@ def test_recorded_accuracy_is_that_of_the_loaded_classifier_on_the_test_images(p
     assert recorded["accuracy"] == pytest.approx(right.mean().item(), abs=1e-4)
     recalls = [right[labels == c].mean().item() for c in range(10)]
     assert recorded["per_class"] == pytest.approx(recalls, abs=1e-3)
-    expected = {
-        "balanced_accuracy": sum(recalls) / 10,
-        "many": recalls[0],  # 125 images
-        "medium": sum(recalls[1:5]) / 4,  # 80, 52, 33, 21
-        "few": sum(recalls[5:]) / 5,  # 14 ... 2
-    }
-    assert {key: recorded[key] for key in expected} == pytest.approx(expected, abs=1e-3)
+    assert recorded["medium"] == pytest.approx(sum(recalls[1:5]) / 4, abs=1e-3)  # 80, 52, 33, 21 images
 
 
 def test_finetune_starts_from_the_release_with_a_head_of_its_centers(paco: Release, tmp_path: Path) -> None:
@@ -101,16 +93,6 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_an_unfinished_training_is_called_so_with_what_to_do(copied: Path) -> None:
-    (copied / "config.json").unlink()
-    for name in (copied, copied / "run"):
-        with pytest.raises(ZooError, match=r"config\.json is missing"):
-            zoo.open(name)
-    shutil.rmtree(copied / "run")  # what is left may be a damaged release
-    with pytest.raises(ZooError, match=r"config\.json is missing"):
-        zoo.load(copied)
-
-
 def picture_folder(root: Path, *, bad: str | None = None) -> Path:
     """Write two classes of 8 x 8 pictures, 12 to train and 6 to test each; `bad` names one to cut short."""
     random = np.random.RandomState(0)
@@ -125,14 +107,8 @@ def picture_folder(root: Path, *, bad: str | None = None) -> Path:
     return root
 
 
-FOLDER = (
-    "training.epochs=2",
-    "schedule.warmup_epochs=1",
-    "training.batch_size=8",
-    "data={source: {kind: folder}}",
-)
-
-
+FOLDER = ("training.epochs=2", "schedule.warmup_epochs=1", "training.batch_size=8")
+FOLDER += ("data={source: {kind: folder}}",)
 FLAT = (*FOLDER, "training.observe_every=1", "training.device=cpu")
 
 
@@ -153,10 +129,8 @@ def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, 
     start = "objective.feature_transform.start_epoch=1"
     changes = [*FLAT, views, "data.image_size=8", "evaluation=[]", start]
     release = zoo.pretrain(MOCO, out=tmp_path / "out", data=flat, overrides=changes)
-    assert release.class_names == ()
-    assert "20 images without classes" in release.card
-    result = from_release(release)  # tables of results take it
-    assert result.classes == result.largest == 0
+    assert release.class_names == () and "20 images without classes" in release.card
+    assert from_release(release).classes == 0  # tables of results take it
     assert {"curves.png", "scores.png"} <= {file.name for file in release.path.iterdir()}
 
 
@@ -170,13 +144,10 @@ def test_what_needs_classes_refuses_images_without(flat: Path, tmp_path: Path) -
 
 @pytest.mark.usefixtures("no_pictures")
 def test_an_unreadable_image_is_named_and_a_training_can_be_finished_after_mending(tmp_path: Path) -> None:
-    data = picture_folder(tmp_path / "pictures", bad="train/dark/03.png")
-    with pytest.raises(ZooError, match=r'image "dark/03\.png" cannot be read'):
-        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
-    assert not list((tmp_path / "out").rglob("step*"))
-    picture_folder(data, bad="val/light/02.png")
-    with pytest.raises(ZooError, match=r'image "light/02\.png" cannot be read'):
-        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+    for part, bad in (("train", "dark/03.png"), ("val", "light/02.png")):
+        data = picture_folder(tmp_path / "pictures", bad=f"{part}/{bad}")
+        with pytest.raises(ZooError, match=f'image "{bad}" cannot be read'):
+            zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
     picture_folder(data)
     release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER, resume=True)
     assert release.metrics["evaluations"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import timm
@@ -42,13 +43,14 @@ def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("make", "message"),
     [
-        (timm.create_model("resnet10t", num_classes=5), "found a classifier with 5 outputs"),
-        (torchvision.models.resnet18(), r'Identity\(\) in the place of "fc"'),
+        (lambda: timm.create_model("resnet10t", num_classes=5), "found a classifier with 5 outputs"),
+        (torchvision.models.resnet18, r'Identity\(\) in the place of "fc"'),
     ],
 )
-def test_evaluate_refuses_classifiers_and_takes_them_without(model: nn.Module, message: str) -> None:
+def test_evaluate_refuses_classifiers_and_takes_them_without(make: Any, message: str) -> None:
+    model = make()
     with pytest.raises(zoo.ZooError, match=message):
         zoo.evaluate(model, "knn", FEW, preprocess=PIXELS)
     model.fc = nn.Identity()

@@ -145,9 +145,10 @@ def test_knns_mistakes_are_named(digits):
     bank, labels, queries, _ = digits
     for change, message in (
         ({"k": 0}, "k: found 0"),
-        ({"queries": queries[:, 1:]}, "kNN test features: found 63 dimensions, expected 64"),
+        ({"test_features": queries[:, 1:]}, "kNN test features: found 63 dimensions, expected 64"),
         ({"num_classes": 9}, "found values from 0 to 9, expected 0 to 8"),
     ):
         with pytest.raises(ZooError, match=message):
-            knn_predict(**{"bank": bank, "labels": labels, "queries": queries, "num_classes": 10} | change)
+            given = {"train_features": bank, "train_labels": labels, "test_features": queries}
+            knn_predict(**given | {"num_classes": 10} | change)
     assert knn_predict(bank[:50], labels[:50], queries, k=200, num_classes=10).settings["k"] == 50

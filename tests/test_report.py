@@ -72,18 +72,6 @@ def test_hardness_is_the_relative_penalty_of_real_negatives() -> None:
     np.testing.assert_allclose(penalty(sample, 0.2, edges), expected, rtol=1e-6)
 
 
-def test_balance_has_mean_one_from_the_most_to_the_least_frequent_class() -> None:
-    order = np.random.default_rng(0).permutation(10)
-    shuffled = [
-        {key: np.array(v)[order].tolist() if isinstance(v, list) else v for key, v in row.items()}
-        for row in class_rows(1.5)
-    ]
-    counts = torch.from_numpy(COUNTS[order])
-    figure = FIGURES["balance"].draw([subject(class_rows=shuffled, class_counts=counts)])
-    drawn = next(axes for axes in figure.axes if "one image" in axes.get_title(loc="left")).lines[0]
-    np.testing.assert_allclose(np.asarray(drawn.get_ydata(), float), COUNTS**0.5 / (COUNTS**0.5).mean())
-
-
 @pytest.mark.parametrize("classes", [3, 26])
 def test_maps_of_few_and_many_classes_are_drawn(classes: int, tmp_path: Path) -> None:
     sample = some_sample(4 * classes, classes)
