@@ -3,8 +3,6 @@
 Names follow the projects' code (read in their repositories); only what decides keys and features is here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -193,23 +191,17 @@ def save_ft(file: Path, model: nn.Module, model_ema: nn.Module) -> Path:
     return file
 
 
-class SupConResNet(nn.Module):
-    """hbzju/PiCO, resnet.py."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = backbones.create("resnet18_cifar")  # with `shortcut` for `downsample`, see `save`
-        self.fc = nn.Linear(512, CLASSES)
-        self.head = mlp(512, 16, 8)
-        self.register_buffer("prototypes", torch.zeros(CLASSES, 8))
-
-
 class PiCO(nn.Module):
-    """hbzju/PiCO, model.py."""
+    """hbzju/PiCO, model.py and resnet.py; `save` says `shortcut` for `downsample`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder_q, self.encoder_k = SupConResNet(), SupConResNet()
+        for name in ("encoder_q", "encoder_k"):
+            whole: Any = nn.Module()
+            whole.encoder = backbones.create("resnet18_cifar")
+            whole.fc, whole.head = nn.Linear(512, CLASSES), mlp(512, 16, 8)
+            whole.register_buffer("prototypes", torch.zeros(CLASSES, 8))
+            setattr(self, name, whole)
         self.register_buffer("queue", torch.randn(32, 8))
         self.register_buffer("queue_pseudo", torch.randn(32))
         self.register_buffer("prototypes", F.normalize(torch.randn(CLASSES, 8)))

@@ -1,7 +1,5 @@
 """Releases for the tests with timm and transformers, small ones of every kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,14 +42,6 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
         encoder.load_state_dict(round_to_half(encoder.state_dict()))
         centers = centers._replace(**round_to_half(centers._asdict()))
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    release = release_of(
-        folder,
-        encoder,
-        case.arch,
-        case.size,
-        model_args=case.model_args,
-        preprocess=Preprocess(case.size, case.crop_pct, case.interpolation, mean, std),
-        centers=centers,
-        dtype="float16" if case.half else "float32",
-    )
-    return release, encoder
+    preprocess = Preprocess(case.size, case.crop_pct, case.interpolation, mean, std)
+    given = {"centers": centers, "preprocess": preprocess, "dtype": "float16" if case.half else "float32"}
+    return release_of(folder, encoder, case.arch, case.size, model_args=case.model_args, **given), encoder

@@ -1,7 +1,5 @@
 """PaCo in its plain form, with every score in memory: masks of N x (C + 2N + K)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Small releases for the tests."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

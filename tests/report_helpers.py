@@ -1,7 +1,5 @@
 """Subjects of a report, with records written by hand in the names that trainings use."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The card says what the release records, and its code does what it says; what differs is refused."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -16,6 +14,7 @@ from sklearn.datasets import load_sample_image
 import zoo
 from tests.interop_helpers import release_case
 from tests.release_helpers import reads_folders, release_of, some_centers, trained_encoder
+from zoo.config import dump_yaml
 from zoo.errors import ReleaseError
 from zoo.hub.fetch import release_files
 from zoo.objectives import OBJECTIVES
@@ -79,15 +78,11 @@ def test_an_example_is_small_and_stays_when_the_card_is_written_again(release: R
 def test_metadata_are_true_of_the_architecture_and_the_method(release: Release, tmp_path: Path) -> None:
     data = ModelCard(release.card).data
     assert (data.library_name, data.pipeline_tag) == ("timm", "image-classification")
-    timms = """
-init: {release: "timm:tf_efficientnet_lite0.in1k"}
-data: {long_tail: {profile: exponential}}
-objective:
-  name: classify
-  loss: balanced_softmax
-  distill: {teachers: ["hf-hub:alice/paco@main", "shipped:cifar_resnet20.paco_digits_lt50"]}
-"""
-    made = release_of(tmp_path / "r", trained_encoder(), objective="classify", recipe_text=timms)
+    teachers = ["hf-hub:alice/paco@main", "shipped:cifar_resnet20.paco_digits_lt50"]
+    recipe = {"init": {"release": "timm:tf_efficientnet_lite0.in1k"}, "data": {"long_tail": {}}}
+    recipe["objective"] = {"loss": "balanced_softmax", "distill": {"teachers": teachers}}
+    text = dump_yaml(recipe)
+    made = release_of(tmp_path / "r", trained_encoder(), objective="classify", recipe_text=text)
     data = ModelCard(made.card).data
     assert data.base_model == ["timm/tf_efficientnet_lite0.in1k", "alice/paco"]
     assert (data.library_name, data.pipeline_tag) == ("contrastive-zoo", "image-feature-extraction")
@@ -108,12 +103,9 @@ def test_an_example_needs_classes_a_credit_and_a_folder_of_ones_own(tmp_path: Pa
 
 
 LINEAR = {
-    "protocol": "linear",
-    "data": "digits, long tail 50",
-    "split": "test",
+    **{"protocol": "linear", "data": "digits, long tail 50", "split": "test", "seed": 0},
     "metrics": {"accuracy": 50.126, "balanced_accuracy": 48.0, "few": 12.5, "test_images": 547},
     "settings": {"select": "accuracy"},
-    "seed": 0,
 }
 
 
@@ -160,9 +152,7 @@ def test_metadata_and_model_index_are_what_the_hub_reads(measured: Release) -> N
         ("---\n", "", "library_name: found None"),
     ],
 )
-def test_a_card_whose_metadata_differ_from_the_record_is_refused(
-    measured: Release, old: str, new: str, message: str
-) -> None:
+def test_a_card_whose_metadata_differ_from_the_record_is_refused(measured, old, new, message) -> None:
     change(measured, old, new)
     with pytest.raises(ReleaseError, match=rf"README\.md: {message}"):
         check_card(measured.path, measured.config)

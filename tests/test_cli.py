@@ -1,7 +1,5 @@
 """The command line, run as a person runs it."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -143,9 +141,7 @@ def test_pretrain_evaluate_show(tmp_path: Path) -> None:
         (("no-such-command",), 2, "no-such-command"),
     ],
 )
-def test_a_mistake_is_one_line_and_its_status(
-    arguments: tuple[str, ...], status: int, expected: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_one_line_and_its_status(arguments, status, expected, tmp_path) -> None:
     out = ("--out", tmp_path / "out") if arguments[:3] == ("pretrain", PACO, "--set") else ()
     done = zoo(*arguments, *out)
     assert done.returncode == status, done.stderr
@@ -176,9 +172,7 @@ def test_a_reader_that_leaves_ends_a_command_in_silence() -> None:
     os.close(writing)
 
 
-def test_a_command_that_is_no_training_says_that_it_was_interrupted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_is_no_training_says_that_it_was_interrupted(monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.argv", ["zoo", "list"])
     monkeypatch.setattr("zoo.catalog.list_models", lambda pattern: signal.raise_signal(signal.SIGINT))
     with pytest.raises(SystemExit) as ended:
@@ -187,9 +181,7 @@ def test_a_command_that_is_no_training_says_that_it_was_interrupted(
     assert capsys.readouterr().err == "zoo: interrupted\n"
 
 
-def test_warnings_are_one_line_without_a_path(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warnings_are_one_line_without_a_path(capsys, monkeypatch) -> None:
     monkeypatch.setattr(cli, "app", lambda: warnings.warn("a\nb \x1b[31m", FutureWarning, stacklevel=2))
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # else main sets it for good
     with warnings.catch_warnings():

@@ -1,7 +1,5 @@
 """What a conversion refuses: each one clear line, before anything is written and without running the file."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -37,10 +35,7 @@ GIANT = torch.zeros(1).expand(1 << 20, 1 << 20)  # 4 TiB of a file of a few byte
 CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "unknown": (with_state(**{"extra.weight": torch.zeros(2)}), ("extra.weight", "--leave-out")),
     "escape": (with_state(**{ESCAPE * 10_000: torch.zeros(1)}), ("\\x1b",)),
-    "missing": (
-        lambda state: state.pop("module.encoder_q.layer3.2.bn2.running_var"),
-        ("missing: layer3.2.bn2.running_var",),
-    ),
+    "missing": (lambda state: state.pop("module.encoder_q.bn1.running_var"), ("missing: bn1.running_var",)),
     "shape": (with_state(**{QUERY: torch.zeros(16, 3, 5, 5)}), ("[16, 3, 5, 5] instead of [16, 3, 3, 3]",)),
     "not finite": (with_state(**{QUERY: torch.full((16, 3, 3, 3), math.nan)}), ("not finite: conv1.weight",)),
     "giant": (with_state(**{"linear.weight": GIANT}), ("linear.weight", "more values than the file")),
@@ -73,9 +68,9 @@ def test_unknown_keys_are_left_out_only_when_they_are_named(paco: Path, tmp_path
     assert "args" in left_out["not weights"] and left_out["not weights"].isprintable()
 
 
-@pytest.mark.parametrize("family", ["moco", "gpaco", "ft", "pico", "solo-learn", "timm"])
-def test_another_familys_file_is_refused(paco: Path, tmp_path: Path, family: str) -> None:
-    refusal(paco, family, tmp_path, arch="resnet18")
+def test_another_familys_file_is_refused(paco: Path, tmp_path: Path) -> None:
+    for family in ("moco", "gpaco", "ft", "pico", "solo-learn", "timm"):
+        refusal(paco, family, tmp_path, arch="resnet18")
 
 
 @pytest.mark.parametrize(

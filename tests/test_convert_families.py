@@ -1,7 +1,5 @@
 """Every family's layout, converted: the features are the source's, bit for bit, and so are the centers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Models of timm, whoever trained them: the built model and the file's own words say how they are read."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any
@@ -29,9 +27,7 @@ SMALL = "resnet18_cifar"
         ("levit_128s", {}, False),  # two heads with BatchNorm
     ],
 )
-def test_the_built_model_tells_the_classifier(
-    tmp_path: Path, arch: str, args: dict[str, Any], linear: bool
-) -> None:
+def test_the_built_model_tells_the_classifier(tmp_path, arch, args, linear) -> None:
     model: Any = made.randomised(timm.create_model(arch, num_classes=5, **args))
     save_file(model.state_dict(), tmp_path / "mine.safetensors")
     options: dict[str, Any] = {"arch": arch, "model_args": args, "labels": list("abcde"), "license": "mit"}

@@ -1,7 +1,5 @@
 """A converted release is a release: it loads and evaluates; the command prints what it took."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -55,9 +53,7 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     assert release.config["model_args"] == {"drop_rate": 0.0}
 
 
-def test_the_recipe_records_the_conversion_which_is_the_same_twice(
-    release: Release, file: Path, tmp_path: Path
-) -> None:
+def test_the_recipe_records_the_conversion_which_is_the_same_twice(release, file, tmp_path) -> None:
     assert release.require_centers().class_counts.tolist() == COUNTS
     record = release.recipe["converted"]
     assert (record["file"], record["sha256"], record["label_order"]) == (file.name, format.sha256(file), None)
@@ -83,9 +79,7 @@ def test_it_is_evaluated_like_any_release(release: Release) -> None:
 NAME = "resnet18.moco_v2_made_here"
 
 
-def test_a_checkpoint_is_fetched_once_and_converted_by_its_name_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_fetched_once_and_converted_by_its_name_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.chdir(tmp_path)
     served = made.save(tmp_path / "made.pth.tar", made.MoCo())

@@ -4,8 +4,6 @@ A case is a valid file, changed in a few places by a seeded generator, and a cal
 of each kind run always, hundreds with `-m slow`. No case may run code that a file brings along.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json
@@ -143,9 +141,7 @@ KINDS: dict[str, tuple[Callable[[Random, Path], Path], Any, Any, tuple[str, ...]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hundreds", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_damaged_file_is_read_or_refused_in_one_line(
-    kind: str, hundreds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_file_is_read_or_refused_in_one_line(kind, hundreds, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     make, change, read, names, few = KINDS[kind]
     wrong, refused = [], 0

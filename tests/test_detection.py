@@ -1,10 +1,5 @@
 """Encoders of the zoo as backbones of torchvision's detectors and segmentation nets, trained for real."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from torchvision.models.detection import FasterRCNN
@@ -67,9 +62,7 @@ def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None
         ("swin_tiny_patch4_window7_224", 224, {"depths": [1, 1, 1, 1]}, [4, 8, 16, 32]),
     ],
 )
-def test_maps_of_a_release_are_those_of_its_encoder_channels_first(
-    arch: str, size: int, arguments: dict[str, Any], strides: list[int], tmp_path: Path
-) -> None:
+def test_maps_of_a_release_are_its_encoders_channels_first(arch, size, arguments, strides, tmp_path) -> None:
     encoder = trained_encoder(arch, **arguments)
     release = release_of(tmp_path / arch, encoder, arch=arch, size=size, model_args=arguments)
     maps = FeatureMaps(zoo.load(release.path, features_only=True)).eval()

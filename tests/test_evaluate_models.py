@@ -1,7 +1,5 @@
 """Any model: its features are those of evaluation mode; how its images are made; what is refused."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Few-shot, retrieval, metrics and calibration against scikit-learn and plain restatements."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -124,8 +122,8 @@ def test_retrieval_is_scikit_learns_and_the_naive_ranking() -> None:
 
 
 def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> None:
-    same = retrieval_metrics(torch.ones(20, 3), torch.arange(20) % 4, num_classes=4, k=[1, 8])
-    assert (same["recall_at_1"], same["recall_at_8"]) == (0, 0)  # of an encoder that maps all to one point
+    same = retrieval_metrics(torch.ones(20, 3), torch.arange(20) % 4, num_classes=4, k=[8])
+    assert same["recall_at_8"] == 0  # of an encoder that maps all to one point
     x, y = features(30, 3, classes=2)
     y[7] = 5  # the only one of its class, which stays in the way of the others
     metrics = retrieval_metrics(x, y, num_classes=6, k=[1])

@@ -1,7 +1,5 @@
 """`zoo.evaluate` repeats what a release records, keeps entries apart, and refuses other data in one line."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -70,7 +68,7 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(cop
         ("knn", {"a": (2, 2), "b": (2, 2), "extra": (0, 2)}, "extra"),
     ],
 )
-def test_data_that_a_protocol_cannot_measure_on_are_refused_in_one_line(
+def test_data_that_a_protocol_cannot_measure_on_are_one_line(
     protocol: str, counts: dict[str, tuple[int, int]], expected: str, made: Release, tmp_path: Path
 ) -> None:
     data = folders(tmp_path, **counts)
@@ -79,7 +77,7 @@ def test_data_that_a_protocol_cannot_measure_on_are_refused_in_one_line(
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_labelled_batch_without_training_images_and_some_classes_is_classified(
+def test_a_labelled_batch_of_some_classes_is_classified_without_training_images(
     made: Release, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     data = folders(tmp_path, **{"class 3": (2, 3), "class 1": (2, 2)})

@@ -1,7 +1,5 @@
 """Published protocols that train: against plain torch, the encoder untouched, resumed, recorded, refused."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Experiments: what shares a row, what a sweep leaves, what tells a reproduction from a fault."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -51,9 +49,6 @@ def another(record: RunRecord, seed: int, accuracy: float, **changes: Any) -> Ru
     return record.model_copy(update=update)
 
 
-# Statistics.
-
-
 def test_plus_minus_is_the_deviation_over_seeds_and_differences_are_paired_by_them() -> None:
     assert mean_text([50.0, 52.0, 57.0], ".1f") == "53.0 ± 3.6"  # sqrt((9 + 1 + 16) / 2)
     assert mean_text([50.0], ".1f") == "50.0"
@@ -62,9 +57,6 @@ def test_plus_minus_is_the_deviation_over_seeds_and_differences_are_paired_by_th
     # 1, 2, 3: t(0.975, 2) / sqrt(3) = 2.484
     assert list(differences(numbers, "a")["x"]) == ["-", "2 [-0.484, 4.48]"]
     assert list(differences(numbers.drop(index=[("b", 0), ("b", 1)]), "a")["x"]) == ["-", "3"]
-
-
-# Rows and tables.
 
 
 def test_the_shipped_records_give_the_recorded_table(tmp_path: Path) -> None:
@@ -93,9 +85,7 @@ def test_runs_share_a_row_if_the_seed_alone_differs() -> None:
     assert made.frame["recipe"][1] == f"{PACO}, tau 0.2" and "ab" * 4 in made.frame["data"][2]
 
 
-def test_records_come_back_as_they_were_written_and_others_are_refused(
-    seeds: list[RunRecord], tmp_path: Path
-) -> None:
+def test_records_come_back_as_they_were_written_and_others_are_refused(seeds, tmp_path) -> None:
     file = tmp_path / "results.json"
     file.write_text(as_json(seeds))
     assert read_results(file) == seeds
@@ -115,9 +105,6 @@ def test_a_release_and_its_copy_count_once_and_what_has_no_record_is_left_out(tm
     with pytest.warns(UserWarning, match=r"not counted: .*metrics\.json"):
         made = zoo.table(tmp_path)
     assert list(made.frame["seeds"]) == ["n = 1"]
-
-
-# Sweeps.
 
 
 @pytest.mark.parametrize("name", catalog.list_sweeps())
@@ -188,9 +175,6 @@ def test_a_run_that_another_process_trains_is_left_to_it(tmp_path: Path) -> None
     assert (out / "lr_0.02" / "seed_0" / "config.json").is_file()
 
 
-# Comparisons.
-
-
 def test_methods_are_compared_and_those_that_do_not_fit_are_named(tmp_path: Path) -> None:
     changes = {key: value for key, value in ONE.items() if key != "evaluation"}
     init, out = "cifar_resnet20.moco_v2_ft_digits_lt50", tmp_path / "out"
@@ -203,8 +187,6 @@ def test_methods_are_compared_and_those_that_do_not_fit_are_named(tmp_path: Path
     assert found.changes["balanced"].iloc[0] == "-" and found.changes["balanced"].iloc[1] != "-"
     assert read_results(out / "results.json") == found.results.records
 
-
-# Reproductions.
 
 COUNTS = np.full(10, 54), np.geomspace(125, 2, 10).astype(int)
 

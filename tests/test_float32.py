@@ -1,7 +1,5 @@
 """What is called float32 is multiplied as float32, whatever was set before, and set again afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -85,9 +85,6 @@ def test_offline_the_cache_alone_is_used(made, hub):
     assert asked(hub, since) == []
 
 
-# --- pull
-
-
 def test_pull_fetches_what_belongs_to_a_release_and_checks_it(made, hub, tmp_path):
     others = {"notes.txt": b"", "folder/x.png": b"p", "evil.pkl": b".", "../up.png": b"p"}
     hub.create(REPO, contents(made.path) | others)
@@ -113,9 +110,6 @@ def test_pull_leaves_a_folder_that_holds_something_alone(made, hub, tmp_path):
         with pytest.raises(ReleaseError, match=f"{out}: found no empty folder"):
             zoo.pull(REPO, out=out)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
-
-
-# --- what is no release, or cannot be had
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,6 @@ def test_a_changed_release_takes_its_old_files_away_and_leaves_others(pushed, hu
     assert len(uploads) == len(set(uploads)), "weights that are there are not sent again"
 
 
-# --- what others changed since
-
-
 def test_notes_licence_gate_tags_and_evaluations_of_others_are_kept(pushed, hub, tmp_path):
     theirs = zoo.pull(REPO, out=tmp_path / "theirs")
     theirs.add_evaluation({**EVALUATION, "protocol": "linear"})
@@ -200,9 +197,6 @@ def test_downloads_and_shipped_releases_are_pushed_without_being_changed(pushed,
     assert not (cached.path / ".hub.json").exists() and "theirs" not in cached.card
 
 
-# --- what is published
-
-
 @pytest.mark.parametrize(("source", "sent"), [("cifar10", True), ("folder", False)])
 def test_hashes_of_own_images_are_not_sent(hub, tmp_path, source, sent):
     images = {"train": ImageList(np.arange(1347), "a" * 64)}
@@ -223,9 +217,6 @@ def test_no_path_of_a_start_is_published_and_nothing_that_is_not_sound(release, 
         with pytest.raises(ReleaseError, match=what):
             push(release, hub)
     assert hub.requests == []
-
-
-# --- where to
 
 
 def test_a_repository_that_holds_something_else_is_refused(release, hub, tmp_path):
@@ -275,8 +266,6 @@ def test_tokens_that_are_missing_wrong_or_read_only_are_told_apart(release, hub,
     assert hub.repos == {}
 
 
-# --- interrupted
-
 STEPS = {
     "creating the repository": ("POST /api/repos/create", 0),
     "the upload": ("PUT /storage", 1),
@@ -287,7 +276,7 @@ HOW = {"refused": {"status": 400}, "cut": {"cut": "before"}, "done, its answer l
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("where", STEPS)
-def test_failing_anywhere_it_leaves_all_or_nothing_and_the_same_push_finishes(
+def test_failing_anywhere_leaves_all_or_nothing_and_a_repeat_finishes(
     made, release, hub, impatient, where, how
 ):
     match, skip = STEPS[where]

@@ -6,20 +6,10 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import zoo
-from tests.release_helpers import FILLS_BUFFERS, release_of, some_centers, trained_encoder
-
-SIZE = 64
-TIMMS_OWN = {
-    "resnet10t": {},
-    "eva02_tiny_patch14_224": {"img_size": 56},  # rotary position buffers, which no file holds
-    "swinv2_cr_tiny_ns_224": {"img_size": SIZE, "window_size": 2},  # tables of relative positions
-    "convnext_atto": {},
-}
-if not FILLS_BUFFERS:
-    del TIMMS_OWN["eva02_tiny_patch14_224"], TIMMS_OWN["swinv2_cr_tiny_ns_224"]
+from tests.interop_helpers import CASES, release_case
+from tests.release_helpers import FILLS_BUFFERS
 
 # What other people's programs do; it must not know zoo, except for zoo's own architectures.
 READER = """
@@ -56,25 +46,25 @@ torch.save(found, job["out"])
 """
 
 
-@pytest.mark.parametrize("arches", [TIMMS_OWN, {"cifar_resnet32": {}}], ids=["timm's own", "zoo's own"])
-def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, arches):
+@pytest.mark.parametrize("own", [False, True], ids=["timm's own", "zoo's own"])
+def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, own):
     made, repos = {}, {}
-    for arch, args in arches.items():
-        encoder, size = trained_encoder(arch, **args), args.get("img_size", SIZE)
-        centers = some_centers(zoo.backbones.feature_dim(encoder))
-        release = release_of(tmp_path / arch, encoder, arch, size, model_args=args, centers=centers)
-        repo = f"alice/{arch}.paco_test"
-        made[repo] = encoder, centers
-        repos[repo] = zoo.push(release, repo, token=hub.token).rpartition("/")[2], size
-    job = {"repos": repos, "import_zoo": arches is not TIMMS_OWN, "out": str(tmp_path / "found.pt")}
+    for name, case in CASES.items():
+        if case.arch.startswith("cifar_") == own and (FILLS_BUFFERS or "positions" not in name):
+            release, encoder = release_case(name, tmp_path / case.arch)
+            made[f"alice/{release.name}"] = release, encoder
+    for repo, (release, _) in made.items():
+        commit = zoo.push(release, repo, token=hub.token).rpartition("/")[2]
+        repos[repo] = commit, release.preprocess.input_size
+    job = {"repos": repos, "import_zoo": own, "out": str(tmp_path / "found.pt")}
     job["labels"] = [f"class {index}" for index in range(5)]
     command = [sys.executable, "-W", "ignore", "-c", READER, json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     elsewhere = torch.load(job["out"], weights_only=True)
 
-    for repo, (encoder, centers) in made.items():
-        (commit, size), found = repos[repo], elsewhere[repo]
+    for repo, (release, encoder) in made.items():
+        (commit, size), found, centers = repos[repo], elsewhere[repo], release.centers
         images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(5))
         with torch.no_grad():
             features = encoder(images)
@@ -86,6 +76,7 @@ def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, arches):
             assert torch.equal(found[name], logits), repo
         # one product instead of two may sum in another order
         torch.testing.assert_close(logits, features @ centers.weight.T + centers.bias)
-        for tensors in (found["centers"], load_file(zoo.open(repo).path / "centers.safetensors")):
-            for key in ("weight", "bias", "class_counts"):
-                assert torch.equal(tensors[key], getattr(centers, key)), repo
+        pulled = zoo.open(repo).centers
+        for key in ("weight", "bias", "class_counts"):
+            assert torch.equal(found["centers"][key].to(getattr(centers, key)), getattr(centers, key)), repo
+            assert torch.equal(getattr(pulled, key), getattr(centers, key)), repo

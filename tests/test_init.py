@@ -1,7 +1,5 @@
 """What a training starts from: timm's own weights, and parts of an encoder that stay as they are."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -55,9 +53,7 @@ def test_a_start_that_does_not_fit_is_refused(paco: Release, timms: str) -> None
         (TINY, "{global_pool: ''}", "test_resnet: makes [2, 96, 1, 1] of 2 images, expected pooled features"),
     ],
 )
-def test_arguments_that_no_release_can_have_are_refused_before_training(
-    arch: str, args: str, message: str
-) -> None:
+def test_arguments_that_no_release_can_have_are_refused_before_training(arch, args, message) -> None:
     recipe = Recipe.load(CE, [f"backbone.arch={arch}", f"name={arch}.x", f"backbone.args={args}"])
     with pytest.raises(ZooError, match=re.escape(message)):
         build_objective(recipe, open_dataset(recipe.data, "train", None))

@@ -3,8 +3,6 @@
 A release of any timm architecture reads back as the encoder that was written.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +54,11 @@ def test_features_are_those_of_the_encoder_and_of_plain_timm(arch, size, model_a
     assert all(not found[name].is_meta and torch.equal(found[name], each) for name, each in given)
 
 
-def images_of(name: str) -> torch.Tensor:
-    size = CASES[name].size
-    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(7))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_timm_and_zoo_compute_the_same(name: str, tmp_path: Path) -> None:
     release, encoder = release_case(name, tmp_path / "r")
-    images, photo = images_of(name), Image.fromarray(load_sample_image("china.jpg"))
+    images = torch.randn(2, 3, CASES[name].size, CASES[name].size)
+    photo = Image.fromarray(load_sample_image("china.jpg"))
     # the same bits; some processors sum in another order where a tensor lies elsewhere in memory
     close = {"rtol": 1e-4, "atol": 1e-5}
     with torch.no_grad():
@@ -86,18 +80,14 @@ def test_timm_and_zoo_compute_the_same(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in CASES if FILLS_BUFFERS or "positions" not in each])
-def test_transformers_and_zoo_give_the_same_bits_and_names(name: str, tmp_path: Path) -> None:
+def test_transformers_and_zoo_give_the_same_answers_and_names(name: str, tmp_path: Path) -> None:
+    """The same bits: test_hub_round_trip.py."""
     library = pytest.importorskip("transformers")
     release, _ = release_case(name, tmp_path / "r")
-    images, photo = images_of(name), Image.fromarray(load_sample_image("china.jpg"))
-    encoder, told = library.AutoModel.from_pretrained(release.path, output_loading_info=True)
-    auto = library.AutoModelForImageClassification
-    classifier, also = auto.from_pretrained(release.path, output_loading_info=True)
-    assert not told["missing_keys"] and not also["missing_keys"], (told, also)
-    with torch.no_grad():
-        assert torch.equal(encoder.eval()(images).pooler_output, zoo.load(release.path).eval()(images))
-        logits = release.load(head="centers").eval()(images)
-        assert torch.equal(classifier.eval()(images).logits, logits)
+    photo = Image.fromarray(load_sample_image("china.jpg"))
+    for auto in (library.AutoModel, library.AutoModelForImageClassification):
+        _, told = auto.from_pretrained(release.path, output_loading_info=True)
+        assert not told["missing_keys"], told
     pixels = library.AutoImageProcessor.from_pretrained(release.path)(photo)["pixel_values"][0]
     assert torch.equal(pixels, release.transform()(photo))
     answers = library.pipeline("image-classification", model=str(release.path))(photo)

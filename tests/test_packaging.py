@@ -1,7 +1,5 @@
 """An installed wheel finds recipes and releases by name, as a checkout does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

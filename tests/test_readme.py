@@ -1,7 +1,5 @@
 """What the READMEs show must run, and their figures be the measured ones."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Releases in float16: half the size; figures and loads agree on what is in the files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,13 +1,12 @@
 """Evaluations come into `metrics.json` and the card, one after another, and only what can be read again."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,12 +20,8 @@ from zoo.release import Release, format
 from zoo.release.card import check_card
 
 KNN: dict[str, Any] = {
-    "protocol": "knn",
-    "data": "digits",
-    "split": "test",
+    **{"protocol": "knn", "data": "digits", "split": "test", "settings": {"k": 20}, "seed": 0},
     "metrics": {"accuracy": 91.23, "many": 98.0, "few": 76.54, "per_class": [0.5, 0.6]},
-    "settings": {"k": 20},
-    "seed": 0,
     "date": "2026-01-02",
 }
 
@@ -69,18 +64,14 @@ def test_evaluations_are_added_and_equal_ones_replaced(release: Release) -> None
         ({"seed": True}, '"seed": found True'),
     ],
 )
-def test_an_evaluation_that_could_not_be_read_is_not_written(
-    release: Release, changes: dict[str, Any], message: str
-) -> None:
+def test_an_evaluation_that_could_not_be_read_is_not_written(release, changes, message) -> None:
     before = (release.path / "metrics.json").read_bytes()
     with pytest.raises(ReleaseError, match=f"an evaluation of .*paco_test: .*{message}"):
         release.add_evaluation({**KNN, **changes})
     assert (release.path / "metrics.json").read_bytes() == before
 
 
-def test_evaluations_that_are_added_at_one_time_are_all_kept(
-    release: Release, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluations_that_are_added_at_one_time_are_all_kept(release, monkeypatch) -> None:
     def read(folder: Path) -> dict[str, Any]:
         metrics = read_metrics(folder)
         time.sleep(0.02)  # in which another might write
@@ -97,13 +88,8 @@ def test_evaluations_that_are_added_at_one_time_are_all_kept(
     check_card(release.path, release.config)
 
 
-def test_what_cannot_be_written_is_a_clear_error_and_leaves_all_as_it_was(
-    release: Release, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
-
-    before = release.card
+def test_what_cannot_be_written_is_a_clear_error_and_leaves_all_as_it_was(release, monkeypatch) -> None:
+    before, refuse = release.card, Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr(Path, "write_text", refuse)  # the tests may run as root, whom no permission stops
     with pytest.raises(ReleaseError, match="cannot be written"):
         release.add_evaluation({**KNN, "settings": {"k": 1}})

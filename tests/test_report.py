@@ -1,7 +1,5 @@
 """Figures and numbers of a report: what is drawn is what was recorded or measured."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The shipped releases are whole, load by name, and can be trained again from their own recipe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`zoo.snapshot`: a training's checkpoint as a release, beside the training that would have ended there."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models that timm saved are opened, loaded, measured and trained from as releases are; equal to the bit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -93,9 +91,7 @@ def test_it_stays_as_it_is_and_is_not_pushed(tmp_path: Path) -> None:
         ({"label_names": ["cat", "dog"]}, "label_names: found 2"),
     ],
 )
-def test_a_config_that_means_no_model_and_a_pickle_are_refused(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_a_config_that_means_no_model_and_a_pickle_are_refused(changes, message, tmp_path) -> None:
     save(tmp_path)
     change(tmp_path, **changes)
     with pytest.raises(ZooError, match=message):

@@ -9,8 +9,6 @@ other weights, which is no part of it. A run whose weights are not shipped is gi
 recipes/results/NAME.json` has written there which test images it classifies correctly.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import json
