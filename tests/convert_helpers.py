@@ -22,20 +22,6 @@ VIT = {"depth": 2, "img_size": 32}  # of timm's ViT-S/16, so that tests are fast
 CLASSES = 7
 
 
-def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Give every parameter and statistic a value that no fresh module has."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-        for name, buffer in module.named_buffers():
-            if name.endswith("running_var"):
-                buffer.copy_(0.5 + torch.rand(buffer.shape, generator=generator))
-            elif name.endswith("running_mean"):
-                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
-    return module.eval()
-
-
 def images(size: int = 32, count: int = 3) -> Tensor:
     return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(5))
 

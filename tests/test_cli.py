@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -179,15 +178,6 @@ def test_a_command_that_is_no_training_says_that_it_was_interrupted(monkeypatch,
         cli.main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "zoo: interrupted\n"
-
-
-def test_warnings_are_one_line_without_a_path(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(cli, "app", lambda: warnings.warn("a\nb \x1b[31m", FutureWarning, stacklevel=2))
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # else main sets it for good
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        cli.main()
-    assert capsys.readouterr().err == "zoo: warning: FutureWarning: a b \\x1b[31m\n"
 
 
 def test_interrupting_saves_and_tells_how_to_go_on_and_resume_finishes(tmp_path: Path) -> None:

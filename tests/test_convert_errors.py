@@ -14,6 +14,7 @@ import torch
 import zoo
 from tests import convert_helpers as made
 from tests.convert_helpers import changed, refusal
+from tests.release_helpers import randomised
 from zoo.errors import RecipeError, ReleaseError
 from zoo.recipe import Recipe
 
@@ -23,7 +24,7 @@ ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 @pytest.fixture(scope="module")
 def paco(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.save(tmp_path_factory.mktemp("files") / "paco.pth.tar", made.randomised(made.PaCo()))
+    return made.save(tmp_path_factory.mktemp("files") / "paco.pth.tar", randomised(made.PaCo()))
 
 
 def with_state(**values: Any) -> Any:

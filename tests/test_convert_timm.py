@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 import zoo
 from tests import convert_helpers as made
+from tests.release_helpers import randomised
 
 SMALL = "resnet18_cifar"
 
@@ -28,7 +29,7 @@ SMALL = "resnet18_cifar"
     ],
 )
 def test_the_built_model_tells_the_classifier(tmp_path, arch, args, linear) -> None:
-    model: Any = made.randomised(timm.create_model(arch, num_classes=5, **args))
+    model: Any = randomised(timm.create_model(arch, num_classes=5, **args))
     save_file(model.state_dict(), tmp_path / "mine.safetensors")
     options: dict[str, Any] = {"arch": arch, "model_args": args, "labels": list("abcde"), "license": "mit"}
     release = zoo.convert(tmp_path / "mine.safetensors", "timm", tmp_path / "out", **options)
@@ -54,7 +55,7 @@ def test_the_built_model_tells_the_classifier(tmp_path, arch, args, linear) -> N
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return made.randomised(timm.create_model(SMALL, num_classes=5))
+    return randomised(timm.create_model(SMALL, num_classes=5))
 
 
 def written(folder: Path, state: dict[str, Any], **entries: Any) -> Path:

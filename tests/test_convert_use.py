@@ -9,6 +9,7 @@ import pytest
 import zoo
 from tests import convert_helpers as made
 from tests import warm
+from tests.release_helpers import randomised
 from zoo.conversion import FAMILIES
 from zoo.conversion.families import PUBLISHED, Published
 from zoo.errors import DataError, ReleaseError
@@ -21,7 +22,7 @@ GIVEN: dict[str, Any] = dict(arch=ARCH, size=8, class_counts=COUNTS, dataset="di
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = made.randomised(made.PaCo(classes=10))
+    source = randomised(made.PaCo(classes=10))
     return made.save(tmp_path_factory.mktemp("files") / "moco_ckpt_0400.pth.tar", source)
 
 

@@ -22,6 +22,7 @@ import yaml
 
 import zoo
 from tests import convert_helpers
+from tests.release_helpers import randomised
 from zoo.catalog import list_recipes, recipe_path
 from zoo.errors import ZooError
 from zoo.recipe import Recipe
@@ -114,7 +115,7 @@ def a_recipe(random: Random, folder: Path) -> Path:
 
 
 def a_checkpoint(random: Random, folder: Path) -> Path:
-    return convert_helpers.save(folder / "given.pth", convert_helpers.randomised(convert_helpers.PaCo()))
+    return convert_helpers.save(folder / "given.pth", randomised(convert_helpers.PaCo()))
 
 
 def convert(file: Path) -> None:

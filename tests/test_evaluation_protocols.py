@@ -15,7 +15,6 @@ from zoo.errors import ZooError
 from zoo.evaluation.evaluate import own_data
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS
-from zoo.release import Release
 from zoo.release.card import check_card
 
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -68,28 +67,24 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(cop
         ("knn", {"a": (2, 2), "b": (2, 2), "extra": (0, 2)}, "extra"),
     ],
 )
-def test_data_that_a_protocol_cannot_measure_on_are_one_line(
-    protocol: str, counts: dict[str, tuple[int, int]], expected: str, made: Release, tmp_path: Path
-) -> None:
+def test_data_that_cannot_be_measured_on_are_one_line(protocol, counts, expected, made, tmp_path) -> None:
     data = folders(tmp_path, **counts)
     with pytest.raises(ZooError) as error:
         zoo.evaluate(made, protocol, data, save=False)
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_labelled_batch_of_some_classes_is_classified_without_training_images(
-    made: Release, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    data = folders(tmp_path, **{"class 3": (2, 3), "class 1": (2, 2)})
+def test_a_labelled_batch_of_some_classes_needs_no_training_images(made, tmp_path) -> None:
+    data = folders(tmp_path / "data", **{"class 3": (2, 3), "class 1": (2, 2)})
     whole = zoo.evaluate(made, "classifier", data, save=False)
-    shutil.rmtree(tmp_path / "train")
+    shutil.rmtree(tmp_path / "data" / "train")
     entry = zoo.evaluate(made, "classifier", data, save=False)
     assert entry["metrics"] == whole["metrics"]
     assert [value is not None for value in entry["metrics"]["per_class"]] == [False, True, False, True, False]
     assert entry["train_set"] is None and entry["test_set"] == whole["test_set"]
     assert entry["chosen"] == {"train_counts": "of the centers"}
     assert entry["classes_measured"] == whole["classes_measured"] == 2
-    copy = zoo.open(Path(shutil.copytree(made.path, tmp_path_factory.mktemp("release") / "copy")))
+    copy = zoo.open(Path(shutil.copytree(made.path, tmp_path / "copy")))
     copy.add_evaluation(entry)
     check_card(copy.path, copy.config)
     assert "no training images were at hand" in copy.card

@@ -89,11 +89,13 @@ def test_a_training_is_that_of_a_restatement_in_plain_torch(name: str, tmp_path:
     ],
 )
 def test_the_encoder_is_left_exactly_as_it_was(name, settings, frozen, tmp_path: Path) -> None:
+    def looks() -> list[Any]:
+        modes = [module.training for module in model.modules()]
+        flags = [parameter.requires_grad for parameter in model.parameters()]
+        return [modes, flags, [value.stride() for value in model.state_dict().values()]]
+
     model = encoder()
-    weights = {key: value.clone() for key, value in model.state_dict().items()}
-    strides = {key: value.stride() for key, value in model.state_dict().items()}
-    modes = [module.training for module in model.modules()]
-    flags = [parameter.requires_grad for parameter in model.parameters()]
+    weights, before = {key: value.clone() for key, value in model.state_dict().items()}, looks()
     entry_of(name, digits(model, every=5), tmp_path / "run", epochs=2, lr=0.1, **settings)
     trained = state_of(tmp_path / "run")
     for key, value in weights.items():  # BatchNorm's statistics and counts among them
@@ -101,9 +103,7 @@ def test_the_encoder_is_left_exactly_as_it_was(name, settings, frozen, tmp_path:
         assert not frozen or torch.equal(trained[f"encoder.{key}"], value), key
     assert frozen == torch.equal(trained["encoder.conv1.weight"], weights["conv1.weight"])
     assert trained["classifier.weight"].abs().max() > 0
-    assert strides == {key: value.stride() for key, value in model.state_dict().items()}
-    assert modes == [module.training for module in model.modules()]
-    assert flags == [parameter.requires_grad for parameter in model.parameters()]
+    assert looks() == before
 
 
 @pytest.mark.parametrize("name", SHORT)

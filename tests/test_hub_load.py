@@ -15,12 +15,6 @@ from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
 
 
-@pytest.fixture(scope="module")
-def retrained(tmp_path_factory):
-    """The same recipe with another seed: other weights under the same name."""
-    return release_of(tmp_path_factory.mktemp("again") / NAME, trained_encoder(seed=1))
-
-
 def contents(folder):
     found = {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
     found.pop(".hub.json", None)
@@ -31,7 +25,8 @@ def asked(hub, since=0):
     return [f"{method} {path}" for method, path in hub.requests[since:]]
 
 
-def test_branch_tag_and_commit_pin_what_is_loaded(made, retrained, hub):
+def test_branch_tag_and_commit_pin_what_is_loaded(made, hub, tmp_path):
+    retrained = release_of(tmp_path / NAME, trained_encoder(seed=1))  # other weights under the same name
     first = hub.create(REPO, contents(made.path))
     hub.repos[REPO].branches["v1"] = [first]
     second = hub.create(REPO, contents(retrained.path))

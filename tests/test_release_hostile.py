@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import save
 
 import zoo
-from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import Release, format
 from zoo.release.write import check_release
@@ -24,17 +23,9 @@ WEIGHTS, CENTERS = "model.safetensors", "centers.safetensors"
 Damage = Callable[[Path], object]
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    folder = tmp_path_factory.mktemp("releases") / "cifar_resnet20.paco_test"
-    release = release_of(folder, trained_encoder(), centers=some_centers(64))
-    zoo.load(release.path)  # what a first load imports and caches is not the later ones' doing
-    return release
-
-
 @pytest.fixture
-def copied(released: Release, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(released.path, tmp_path / "copy"))
+def copied(made: Release, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.path, tmp_path / "copy"))
 
 
 def read_all(folder: Path) -> None:

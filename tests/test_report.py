@@ -18,7 +18,6 @@ from zoo.modules.centers import Centers
 from zoo.report.features import cluster, penalty
 from zoo.report.pictures import draw, draw_pictures
 from zoo.report.style import FIGURES
-from zoo.report.subject import Subject
 
 GOLDEN = json.loads((Path(__file__).with_name("golden") / "report.json").read_text())
 
@@ -29,17 +28,10 @@ def lines_of(figure: Figure) -> list[list[NDArray[Any]]]:
     return [[np.asarray(each, float) for each in line.get_data()] for line in found]
 
 
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    """Two shipped releases as `zoo.diagnose` sees them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zoo.report.diagnose.draw", draw_no_figure)
-        out = tmp_path_factory.mktemp("report") / "out"
-        found = zoo.diagnose(PACO, MOCO, out=out, sample=GOLDEN["sample"])
-    return {each.name: each for each in found.subjects}
-
-
-def test_numbers_and_lines_of_shipped_releases_are_what_they_were(shipped: dict[str, Subject]) -> None:
+def test_numbers_and_lines_of_shipped_releases_are_what_they_were(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("zoo.report.diagnose.draw", draw_no_figure)
+    report = zoo.diagnose(PACO, MOCO, out=tmp_path / "out", sample=GOLDEN["sample"])
+    shipped = {each.name: each for each in report.subjects}
     for name, expected in GOLDEN["numbers"].items():
         assert shipped[name].numbers == pytest.approx(expected, rel=1e-3, abs=1e-4), name
     for name, figures in GOLDEN["lines"].items():

@@ -10,16 +10,14 @@ import torch
 from torch import nn
 
 import zoo
+from tests.release_helpers import randomised
 from zoo.errors import ReleaseError, ZooError
 
 
 def save(folder: Path, arch: str = "test_resnet", **args: Any) -> nn.Module:
     """Save a model of random weights as timm does."""
     torch.manual_seed(0)
-    model: nn.Module = timm.create_model(arch, **args).eval()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.5, 0.5)  # type: ignore[arg-type]
+    model = randomised(timm.create_model(arch, **args))
     timm.models.save_for_hf(model, folder, safe_serialization=True)
     return model
 

@@ -57,15 +57,6 @@ def answers(release: str, protocol: str, data: str | None, settings: list[str]) 
     return found[0]
 
 
-def keep_in(file: Path, protocol: str, one: Answers) -> None:
-    """Write the answers of a run into the file of its results."""
-    results = json.loads(file.read_text())
-    packed = base64.b64encode(np.packbits(one.right.numpy()).tobytes()).decode()
-    entry = {"test_sha256": one.test_sha256, "images": len(one.right), "packed": packed}
-    results["right"] = {**results.get("right", {}), protocol: entry}
-    write_text(file, json.dumps(results, indent=2) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("protocol")
@@ -78,7 +69,11 @@ def main() -> None:
     for name, one in found.items():
         print(f"{100 * one.right.double().mean().item():6.2f}  {name}")
         if asked.into is not None:
-            keep_in(asked.into, asked.protocol, one)
+            results = json.loads(asked.into.read_text())
+            packed = base64.b64encode(np.packbits(one.right.numpy()).tobytes()).decode()
+            entry = {"test_sha256": one.test_sha256, "images": len(one.right), "packed": packed}
+            results.setdefault("right", {})[asked.protocol] = entry
+            write_text(asked.into, json.dumps(results, indent=2) + "\n")
     for (first, a), (second, b) in combinations(found.items(), 2):
         assert a.test_sha256 == b.test_sha256, "these were measured on different test images"
         print(f"{first} - {second}:")
