@@ -107,8 +107,7 @@ class MoCoV3(nn.Module):
             encoder: Any = torchvision.models.resnet18()
             encoder.fc = mlp(512, 16, 8)
             if vit:
-                wide: dict[str, Any] = {"embed_dim": 384, "num_heads": 12, "qkv_bias": True}
-                encoder = VisionTransformer(patch_size=16, norm_layer=norm, **wide, **VIT)
+                encoder = VisionTransformer(32, 16, embed_dim=384, depth=2, num_heads=12, norm_layer=norm)
                 encoder.head = mlp(384, 16, 8)
             setattr(self, name, encoder)
         self.predictor = mlp(8, 16, 8)
@@ -139,9 +138,7 @@ class GPaCoViT(VisionTransformer):
     """GPaCo/MAE-ViTs, models_vit_paco.py: the mean of the patches, normalised by `fc_norm`."""
 
     def __init__(self) -> None:
-        super().__init__(
-            patch_size=16, embed_dim=384, num_heads=6, norm_layer=norm, num_classes=CLASSES, **VIT
-        )
+        super().__init__(32, 16, 3, CLASSES, embed_dim=384, depth=2, num_heads=6, norm_layer=norm)
         self.fc_norm = norm(384)
         del self.norm
         self.mlp = nn.Sequential(nn.Linear(384, 16), nn.GELU(), nn.Linear(16, 8))
@@ -167,14 +164,6 @@ class SingleHead(nn.Module):
         self.encoder = torchvision.models.resnet18()
         self.encoder.fc = nn.Identity()
         self.head = mlp(512, 16, 8)
-
-
-def save_ft(file: Path, model: nn.Module, model_ema: nn.Module) -> Path:
-    """FT, learning/contrast_trainer.py: only the trained model is wrapped."""
-    state: dict[str, Any] = {"epoch": 200, "optimizer": OPTIMIZER, "contrast": {"memory": torch.randn(32, 8)}}
-    state["model"] = {f"module.{key}": value for key, value in model.state_dict().items()}
-    torch.save({**state, "model_ema": model_ema.state_dict()}, file)
-    return file
 
 
 class PiCO(nn.Module):

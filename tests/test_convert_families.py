@@ -20,7 +20,7 @@ LARGE = {"size": 64}  # torchvision's ResNets on small images, so that tests are
 
 
 V3 = ("base_encoder", "momentum_encoder", None, None)
-BOTH = ("encoder_q", "encoder_k")
+BOTH, SOLO = ("encoder_q", "encoder_k"), ("backbone", "momentum_backbone")
 CASES: dict[str, tuple[Any, ...]] = {
     # family, module, architecture, where its query and momentum encoder are, and their classifiers
     "moco": ("moco", made.MoCo, "resnet18", *BOTH, None, None, LARGE),
@@ -80,7 +80,10 @@ def test_gpaco_vit_pools_the_patches(tmp_path: Path) -> None:
 
 def test_ft_has_its_average_in_an_entry_of_its_own(tmp_path: Path) -> None:
     model, model_ema = randomised(made.SingleHead()), randomised(made.SingleHead(), seed=1)
-    file = made.save_ft(tmp_path / "ckpt_epoch_200.pth", model, model_ema)
+    state: dict[str, Any] = {"epoch": 200, "optimizer": made.OPTIMIZER, "contrast": {"memory": torch.ones(8)}}
+    state["model"] = {f"module.{key}": value for key, value in model.state_dict().items()}
+    file = tmp_path / "ckpt_epoch_200.pth"
+    torch.save({**state, "model_ema": model_ema.state_dict()}, file)  # only the trained model is wrapped
     release = zoo.convert(file, "ft", tmp_path / "out", arch="resnet18", size=64)
     assert torch.equal(made.features(release), made.source_features(model.encoder))
     assert release.recipe["objective"] == {"name": "moco", "feature_transform": True}

@@ -276,7 +276,7 @@ HOW = {"refused": {"status": 400}, "cut": {"cut": "before"}, "done, its answer l
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("where", STEPS)
-def test_failing_leaves_all_or_nothing_and_a_repeat_finishes(made, release, hub, impatient, where, how):
+def test_failing_leaves_all_or_nothing_and_a_repeat_ends_it(made, release, hub, impatient, where, how):
     match, skip = STEPS[where]
     hub.fault(match, skip=skip, times=30, **HOW[how])  # however often the client tries
     with pytest.raises(ReleaseError, match=f'Hub repository "{REPO}"') as failed:

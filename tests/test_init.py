@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from huggingface_hub import constants
 
 import zoo
+from tests.hub_server import Hub
 from zoo.data import open_dataset
 from zoo.errors import TrainingError, ZooError
 from zoo.objectives import Objective
@@ -60,18 +60,13 @@ def test_arguments_that_no_release_can_have_are_refused_before_training(arch, ar
 
 
 @pytest.fixture
-def timms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of timm's weights that lie, with values no initialisation would give, in the Hub's cache."""
+def timms(tmp_path: Path, hub: Hub) -> str:
+    """The name of timm's weights that lie, with values no initialisation would give, on the Hub."""
     (name,) = timm.list_pretrained(f"{TINY}.*")
-    folder = tmp_path / "hub" / f"models--timm--{name}"
-    snapshot = folder / "snapshots" / ("0" * 40)
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text("0" * 40)
     model = timm.create_model(TINY)
     model.load_state_dict({k: torch.full_like(v, 0.125) for k, v in model.state_dict().items()})
-    timm.models.save_for_hf(model, snapshot, safe_serialization=True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    timm.models.save_for_hf(model, tmp_path / "timm", safe_serialization=True)
+    hub.create(f"timm/{name}", {file.name: file.read_bytes() for file in (tmp_path / "timm").iterdir()})
     return f"timm:{name}"
 
 

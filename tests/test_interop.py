@@ -1,7 +1,4 @@
-"""Plain timm and transformers read a release as zoo does: bit for bit (test_card.py: also without zoo).
-
-A release of any timm architecture reads back as the encoder that was written.
-"""
+"""Plain timm and transformers read a release of any architecture as zoo does, as the encoder written."""
 
 from pathlib import Path
 from typing import Any

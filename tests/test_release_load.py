@@ -8,16 +8,14 @@ import torch
 from PIL import Image
 
 import zoo
-from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
+from tests.release_helpers import CLASSES, trained_encoder
 from zoo.errors import DataError, ReleaseError
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory):
+@pytest.fixture
+def released(made):
     """A release of a CIFAR ResNet with centers, and its encoder."""
-    encoder = trained_encoder()
-    folder = tmp_path_factory.mktemp("releases") / "cifar_resnet20.paco_test"
-    return release_of(folder, encoder, centers=some_centers(64)), encoder
+    return made, trained_encoder()
 
 
 @pytest.fixture
