@@ -45,8 +45,8 @@ def test_evaluations_are_added_and_equal_ones_replaced(release: Release) -> None
     assert sorted(found, key=str) == [
         ("knn", {"k": 20}, "accuracy", 25.0, 0, "2026-02-03"),
         ("knn", {"k": 5}, "accuracy", 91.23, 0, "2026-01-02"),
-        ("linear", {}, "accuracy", 50.0, None, None),
-        ("retrieval", {}, "recall_at_1", 5.0, 3, None),
+        ("linear", None, "accuracy", 50.0, None, None),
+        ("retrieval", None, "recall_at_1", 5.0, 3, None),
     ]
     assert "| linear | digits | test | 50.00 |" in again.card and "91.23" in again.card
     again.verify()

@@ -95,7 +95,7 @@ def test_a_crash_leaves_the_old_release_or_the_new(tmp_path, monkeypatch, made, 
     encoder, calls = trained_encoder(seed=1), []
 
     def count(self, target, act):
-        calls.append(target)
+        calls.extend([target] if tmp_path in Path(target).parents else [])  # not the record of hashes
         if len(calls) > moved:
             raise KeyboardInterrupt
         return act(self, target)
