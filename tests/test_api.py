@@ -127,7 +127,6 @@ FILES = "data.source={kind: parquet, train: train-*.parquet, test: test-*.parque
         (FT, "objective.feature_transform=null", True),
         (MOCO, "objective={name: simclr, dim: 32, tau: 0.1}", True),
         (CE, "method=crt", True),
-        (CE, "objective.loss=balanced_softmax", True),
         ("cifar_resnet20.pico_digits_q05", "data.partial_labels.rate=0.1", True),
         (LONG_TAIL, "optimizer.lr=1", False),
     ],

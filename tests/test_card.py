@@ -22,6 +22,11 @@ from zoo.release import Release, card, provenance
 from zoo.release.card import addressed, check_card
 
 CREDIT = "Photo by danielbuechele, CC BY 2.0, cut down."
+LINEAR = {
+    **{"protocol": "linear", "data": "digits, long tail 50", "split": "test", "seed": 0},
+    "metrics": {"accuracy": 50.126, "balanced_accuracy": 48.0, "few": 12.5, "test_images": 547},
+    "settings": {"select": "accuracy"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +105,6 @@ def test_an_example_needs_classes_a_credit_and_a_folder_of_ones_own(tmp_path: Pa
         with pytest.raises(ReleaseError, match=message):
             release.add_example(Image.new("RGB", (20, 20)), credit=credit)
     assert not (made.path / "example.png").exists()
-
-
-LINEAR = {
-    **{"protocol": "linear", "data": "digits, long tail 50", "split": "test", "seed": 0},
-    "metrics": {"accuracy": 50.126, "balanced_accuracy": 48.0, "few": 12.5, "test_images": 547},
-    "settings": {"select": "accuracy"},
-}
 
 
 @pytest.fixture

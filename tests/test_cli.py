@@ -38,9 +38,7 @@ def test_list_has_shipped_weights_recipes_and_sweeps_in_100_columns() -> None:
     assert names[: len(shipped)] == shipped
     assert sorted(names) == sorted([*{*shipped, *list_recipes()}, *list_sweeps()])
     assert max(map(len, lines)) <= 100
-    by_name = {line.split()[0]: line.split()[1:] for line in lines}
-    assert by_name[PACO] == ["paco", "89.9", "classifier", "0.3", "M", "8", "px"]
-    assert by_name["resnet50.paco_inat18"] == ["73.2", "top-1", "[V]"]
+    assert f"{PACO} paco 89.9 classifier 0.3 M 8 px".split() in [line.split() for line in lines]
     found = [line.split()[0] for line in shown("list", "_ft_", "--shipped")[1:]]
     assert found == [name for name in shipped if "_ft_" in name]
     assert 'nothing matches "temperature"' in zoo("list", "temperature", "--shipped").stderr

@@ -15,6 +15,7 @@ from tests import convert_helpers as made
 from tests.release_helpers import randomised
 
 SMALL = "resnet18_cifar"
+NATURAL = [str(number) for number in range(1, 13)]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +119,6 @@ def test_the_architecture_has_to_be_given_and_to_fit(tmp_path: Path, model: Any)
     assert "unexpected: criterion.weight" in message and "--leave-out" in message
     release = zoo.convert(file, "timm", tmp_path / "out", arch=SMALL, leave_out=["criterion.*"])
     assert release.recipe["converted"]["left_out"] == {"left out on request": "criterion.weight"}
-
-
-NATURAL = [str(number) for number in range(1, 13)]
 
 
 def test_classes_of_a_folder_are_numbered_as_in_training(tmp_path: Path) -> None:

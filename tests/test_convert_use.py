@@ -17,6 +17,7 @@ from zoo.release import Release, card, format
 
 ARCH = "cifar_resnet20"
 COUNTS = [*range(10, 0, -1)]
+NAME = "resnet18.moco_v2_made_here"
 GIVEN: dict[str, Any] = dict(arch=ARCH, size=8, class_counts=COUNTS, dataset="digits, long tail 50")
 
 
@@ -75,9 +76,6 @@ def test_it_is_evaluated_like_any_release(release: Release) -> None:
     zoo.evaluate(release, "classifier", data="digits")
     assert [entry["protocol"] for entry in zoo.open(release.path).metrics["evaluations"]] == ["classifier"]
     card.check_card(release.path, release.config)
-
-
-NAME = "resnet18.moco_v2_made_here"
 
 
 def test_a_checkpoint_is_fetched_once_and_converted_by_its_name_alone(tmp_path, monkeypatch) -> None:

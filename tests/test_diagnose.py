@@ -63,7 +63,6 @@ def test_other_images_are_encoded(tmp_path: Path, quick: None) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"data": "digitz"}, 'Did you mean "digits"'),
         ({"sample": 3}, "sample: found 3, expected 4 or more"),
         ({"out": "mine"}, r"holds notes\.txt, expected a new folder"),
     ],

@@ -89,7 +89,6 @@ def test_a_class_absent_from_training_is_never_predicted_and_one_of_one_image_is
         ({"labels": torch.arange(20), "num_classes": 20}, "20 classes has a single training image"),
         ({"labels": torch.arange(20) % 3 - 1}, "found values from -1 to 1, expected 0 to 1"),
         ({"features": torch.full((20, 3), float("inf"))}, "20 of 20 rows hold NaN or infinity"),
-        ({"l2_grid": [0.0]}, "l2_grid"),
         ({"folds": 1}, "folds 1"),
     ],
 )

@@ -118,7 +118,6 @@ def test_retrieval_is_scikit_learns_and_the_naive_ranking() -> None:
     assert alone == pytest.approx({**naive(x, y, x, y, True), "gallery_images": 89}, abs=1e-4)
     across = retrieval_metrics(x, y, bank, others, num_classes=6, k=K)
     assert across == pytest.approx({**naive(x, y, bank, others, False), "gallery_images": 140}, abs=1e-4)
-    assert 30 < across["map"] < 90 and across["recall_at_1"] < across["recall_at_8"]
 
 
 def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> None:

@@ -121,7 +121,6 @@ def test_every_shipped_sweep_is_read_and_laid_out(name: str) -> None:
     ("use", "words"),
     [
         (lambda out: zoo.table(), "found no name"),
-        (lambda out: zoo.table(PACO, readme="nothing.md"), "cannot be read"),
         (lambda out: zoo.sweep(PACO, vary={"training.seed": [1, 2]}, out=out), "training.seed"),
         (lambda out: zoo.sweep(PACO, vary={"objective.tua": [0.1]}, out=out), 'Did you mean "tau"'),
         (lambda out: zoo.sweep(PACO, seeds=3, out=out), "seeds"),  # type: ignore[arg-type]

@@ -34,11 +34,6 @@ def push(release, hub, **options):
     return zoo.push(release.path, REPO, token=hub.token, **options)
 
 
-def changed(before, hub):
-    """Return the files that differ from what was there."""
-    return {name for name, _ in before.items() ^ hub.files(REPO).items()}
-
-
 def card_of(hub):
     return ModelCard(hub.files(REPO)["README.md"].decode())
 
@@ -50,17 +45,9 @@ def edit_card(hub, change):
     return hub.edit(REPO, "README.md", str(card).encode())
 
 
-def note(text):
+def note(text, after=BEGIN):
     """Return a change that writes between the marks of the notes."""
-
-    def change(card):
-        card.text = card.text.replace(BEGIN, f"{BEGIN}{text}\n")
-
-    return change
-
-
-def by_hand(card):
-    card.text = card.text.replace("\n## Features", "\nBy hand.\n\n## Features")
+    return lambda card: setattr(card, "text", card.text.replace(after, f"{after}{text}\n"))
 
 
 def metadata(**values):
@@ -87,7 +74,8 @@ def test_a_changed_release_takes_its_old_files_away_and_leaves_others(pushed, hu
     pushed.add_evaluation(EVALUATION)
     before = hub.files(REPO)
     push(pushed, hub)
-    assert changed(before, hub) == {"README.md", "curves.png", "metrics.json"}
+    changed = {name for name, _ in before.items() ^ hub.files(REPO).items()}
+    assert changed == {"README.md", "curves.png", "metrics.json"}
     assert hub.files(REPO)["LICENSE"] == b"theirs"
     uploads = [path for method, path in hub.requests if method == "PUT"]
     assert len(uploads) == len(set(uploads)), "weights that are there are not sent again"
@@ -126,7 +114,7 @@ def test_notes_licence_gate_tags_and_evaluations_of_others_are_kept(pushed, hub,
 CONFLICTS = {
     "notes": (note("theirs"), "notes is another"),
     "licence": (metadata(license="mit"), "config.json is another"),
-    "text": (by_hand, "outside the notes"),
+    "text": (note("By hand.", "\n## Features\n"), "outside the notes"),
     "results": (metadata(library_name="x"), "library_name"),
 }
 

@@ -38,7 +38,6 @@ def test_names_are_listed_soon_and_without_torch(code, seconds):
         "import zoo, timm",
         "import timm, zoo",
         "import zoo, importlib.util; importlib.util.find_spec('timm'); import timm",
-        "import zoo.backbones, timm",
     ],
 )
 def test_timm_knows_the_architectures_after_importing_zoo(imports):

@@ -78,7 +78,6 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
     "git's pointer": (write(WEIGHTS, LFS), "expected a whole safetensors"),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-    "no card": (lambda f: (f / "README.md").unlink(), "README.md is missing"),
     "a hole of 50 GB": (lambda f: os.truncate(f / WEIGHTS, 50 << 30), "expected a whole safetensors"),
     "other tensors": (write(WEIGHTS, save({"extra": torch.ones(3)})), r"model\.safetensors: .*extra"),
     "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*found an anchor"),
