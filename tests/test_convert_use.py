@@ -52,7 +52,6 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     release.verify()
     assert (release.name, release.class_names[3]) == (f"{ARCH}.mine", "class 3")
     assert release.require_centers().class_counts.tolist() == COUNTS
-    assert release.config["model_args"] == {"drop_rate": 0.0}
 
 
 def test_the_recipe_records_the_conversion_which_is_the_same_twice(release, file, tmp_path) -> None:

@@ -24,8 +24,7 @@ def test_evaluate_takes_any_model_and_a_data_spec() -> None:
 
     entry = zoo.evaluate(Pixels(), "knn", "digits", k=1)
     assert entry["metrics"]["accuracy"] > 95  # digits are easy with all 1,250 training images
-    assert entry["data"] == "digits"
-    assert entry["preprocess"] == PIXELS
+    assert (entry["data"], entry["preprocess"]) == ("digits", PIXELS)
 
 
 def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -> None:

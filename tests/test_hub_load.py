@@ -129,7 +129,6 @@ def test_what_is_no_release_is_refused_before_its_weights_are_fetched(made, hub,
 INFO, WEIGHTS = f"GET /api/models/{REPO}/revision/main$", "GET .*/model.safetensors"
 FAULTS = {
     "gated": (WEIGHTS, {"status": 403, "code": "GatedRepo"}, "access must be requested"),
-    "429": (INFO, {"status": 429}, "429"),
     "cut": (INFO, {"cut": "before"}, "http://127"),
     "no Hub": (INFO, {"body": b"<html>log in</html>"}, "JSONDecodeError"),
 }

@@ -73,7 +73,6 @@ def test_the_example_of_a_loop_of_ones_own_learns() -> None:
     names = run_example("info_nce", model=model, loader=loader, optimizer=optimizer)
     assert names["queue"].filled == 64
     assert 0 < names["loss"] < math.log(1 + 48)
-    assert all(p.isfinite().all() for p in model.parameters())
 
 
 def test_commands_exist_and_links_lead_somewhere() -> None:
