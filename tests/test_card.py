@@ -84,7 +84,7 @@ def test_metadata_are_true_of_the_architecture_and_the_method(release: Release, 
     data = ModelCard(release.card).data
     assert (data.library_name, data.pipeline_tag) == ("timm", "image-classification")
     teachers = ["hf-hub:alice/paco@main", "shipped:cifar_resnet20.paco_digits_lt50"]
-    recipe = {"init": {"release": "timm:tf_efficientnet_lite0.in1k"}, "data": {"long_tail": {}}}
+    recipe = {"init": {"release": "timm:tf_efficientnet_lite0.in1k"}, "data": {"long_tail": {"x": 50}}}
     recipe["objective"] = {"loss": "balanced_softmax", "distill": {"teachers": teachers}}
     text = dump_yaml(recipe)
     made = release_of(tmp_path / "r", trained_encoder(), objective="classify", recipe_text=text)
