@@ -1,10 +1,7 @@
 """Checkpoints in the layouts of other projects, made of small modules laid out as their classes are.
 
-Class and attribute names follow the projects' code (read in their repositories); only what decides the keys
-of a state_dict and the features is here. ResNets and vision transformers are real ones.
+Names follow the projects' code (read in their repositories); only what decides keys and features is here.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
@@ -25,40 +22,32 @@ VIT = {"depth": 2, "img_size": 32}  # of timm's ViT-S/16, so that tests are fast
 CLASSES = 7
 
 
-def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Give every parameter and statistic a value that no fresh module has."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-        for name, buffer in module.named_buffers():
-            if name.endswith("running_var"):
-                buffer.copy_(0.5 + torch.rand(buffer.shape, generator=generator))
-            elif name.endswith("running_mean"):
-                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
-    return module.eval()
-
-
-def images(size: int = 32, count: int = 3) -> Tensor:
-    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(5))
+def images() -> Tensor:
+    return torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(5))
 
 
 OPTIMIZER = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": [{"lr": 0.1}]}
 
 
 def save(file: Path, model: nn.Module, **entries: Any) -> Path:
-    """As the authors of MoCo, PaCo and PiCO do, under DistributedDataParallel."""
+    """As the authors do, under DistributedDataParallel; solo-learn by Lightning's trainer."""
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
     if isinstance(model, PiCO):
         state = {key.replace(".downsample.", ".shortcut."): value for key, value in state.items()}
-    torch.save({"epoch": 12, "arch": "resnet", "state_dict": state, **entries}, file)
+    content = {"epoch": 12, "arch": "resnet", "state_dict": state, **entries}
+    if isinstance(model, SoloLearnMoCo):
+        loops = {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"ready": 4}}}}
+        best = {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_model_path": ""}}
+        content = {"epoch": 3, "state_dict": model.state_dict(), "loops": loops, "callbacks": best}
+        content["optimizer_states"] = [OPTIMIZER]
+    torch.save(content, file)
     return file
 
 
-def features(release: Release, size: int = 32) -> Tensor:
+def features(release: Release) -> Tensor:
     """What a released encoder makes of `images`."""
     with torch.no_grad():
-        return release.load().eval()(images(size))
+        return release.load().eval()(images())
 
 
 def source_features(encoder: Any) -> Tensor:
@@ -118,8 +107,7 @@ class MoCoV3(nn.Module):
             encoder: Any = torchvision.models.resnet18()
             encoder.fc = mlp(512, 16, 8)
             if vit:
-                wide: dict[str, Any] = {"embed_dim": 384, "num_heads": 12, "qkv_bias": True}
-                encoder = VisionTransformer(patch_size=16, norm_layer=norm, **wide, **VIT)
+                encoder = VisionTransformer(32, 16, embed_dim=384, depth=2, num_heads=12, norm_layer=norm)
                 encoder.head = mlp(384, 16, 8)
             setattr(self, name, encoder)
         self.predictor = mlp(8, 16, 8)
@@ -144,16 +132,13 @@ class PaCo(nn.Module):
             setattr(self, "linear" if part == "q" else "linear_k", nn.Linear(64, classes))
         self.register_buffer("queue", torch.randn(32, 8))
         self.register_buffer("queue_l", torch.zeros(32, dtype=torch.long))
-        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
 
 
 class GPaCoViT(VisionTransformer):
     """GPaCo/MAE-ViTs, models_vit_paco.py: the mean of the patches, normalised by `fc_norm`."""
 
     def __init__(self) -> None:
-        super().__init__(
-            patch_size=16, embed_dim=384, num_heads=6, norm_layer=norm, num_classes=CLASSES, **VIT
-        )
+        super().__init__(32, 16, 3, CLASSES, embed_dim=384, depth=2, num_heads=6, norm_layer=norm)
         self.fc_norm = norm(384)
         del self.norm
         self.mlp = nn.Sequential(nn.Linear(384, 16), nn.GELU(), nn.Linear(16, 8))
@@ -181,39 +166,19 @@ class SingleHead(nn.Module):
         self.head = mlp(512, 16, 8)
 
 
-def save_ft(file: Path, model: nn.Module, model_ema: nn.Module) -> Path:
-    """FT, learning/contrast_trainer.py: only the trained model is wrapped."""
-    state = {
-        "model": {f"module.{key}": value for key, value in model.state_dict().items()},
-        "contrast": {"memory": torch.randn(32, 8)},
-        "optimizer": OPTIMIZER,
-        "epoch": 200,
-        "model_ema": model_ema.state_dict(),
-    }
-    torch.save(state, file)
-    return file
-
-
-class SupConResNet(nn.Module):
-    """hbzju/PiCO, resnet.py."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = backbones.create("resnet18_cifar")  # with `shortcut` for `downsample`, see `save`
-        self.fc = nn.Linear(512, CLASSES)
-        self.head = mlp(512, 16, 8)
-        self.register_buffer("prototypes", torch.zeros(CLASSES, 8))
-
-
 class PiCO(nn.Module):
-    """hbzju/PiCO, model.py."""
+    """hbzju/PiCO, model.py and resnet.py; `save` says `shortcut` for `downsample`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder_q, self.encoder_k = SupConResNet(), SupConResNet()
+        for name in ("encoder_q", "encoder_k"):
+            whole: Any = nn.Module()
+            whole.encoder = backbones.create("resnet18_cifar")
+            whole.fc, whole.head = nn.Linear(512, CLASSES), mlp(512, 16, 8)
+            whole.register_buffer("prototypes", torch.zeros(CLASSES, 8))
+            setattr(self, name, whole)
         self.register_buffer("queue", torch.randn(32, 8))
         self.register_buffer("queue_pseudo", torch.randn(32))
-        self.register_buffer("queue_ptr", torch.zeros(1, dtype=torch.long))
         self.register_buffer("prototypes", F.normalize(torch.randn(CLASSES, 8)))
 
 
@@ -231,16 +196,3 @@ class SoloLearnMoCo(nn.Module):
         self.classifier = nn.Linear(512, CLASSES)
         self.projector, self.momentum_projector = mlp(512, 16, 8), mlp(512, 16, 8)
         self.register_buffer("queue", torch.randn(2, 8, 32))
-
-
-def save_lightning(file: Path, model: nn.Module) -> Path:
-    """As Lightning's trainer writes a checkpoint, on which solo-learn builds."""
-    state = {
-        "epoch": 3,
-        "state_dict": model.state_dict(),
-        "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"current": {"ready": 4}}}},
-        "callbacks": {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_model_path": ""}},
-        "optimizer_states": [OPTIMIZER],
-    }
-    torch.save(state, file)
-    return file

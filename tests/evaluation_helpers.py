@@ -1,7 +1,5 @@
 """Small encoders and data for the tests of `zoo.evaluation`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -49,7 +49,7 @@ def as_json(data: Any, status: int = 200, **headers: str) -> Answer:
 
 
 def is_lfs(path: str, size: int) -> bool:
-    return size > 0 and (path.endswith((".safetensors", ".png")) or size > 10_000_000)
+    return size > 0 and path.endswith((".safetensors", ".png"))
 
 
 def etag(path: str, data: bytes) -> str:
@@ -89,7 +89,7 @@ class Fault:
     skip: int = 0
     body: bytes | None = None
     cut: str = ""  # the connection, "before" or "after" the request is done
-    headers: dict[str, str] = field(default_factory=dict)
+    code: str = ""
     do: Callable[[], object] | None = None
 
     def applies(self, request: str) -> bool:
@@ -106,12 +106,12 @@ class Hub:
     token, read_token = WRITE, READ  # not in the namespace "foreign"
 
     def __init__(self) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads, self._server.hub = True, self
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads, server.hub = True, self
+        self.url = f"http://127.0.0.1:{server.server_address[1]}"
         self.home = Path(tempfile.mkdtemp(prefix="zoo-hub-"))
         atexit.register(shutil.rmtree, self.home, ignore_errors=True)
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         self.reset()
 
     def reset(self) -> None:
@@ -133,16 +133,13 @@ class Hub:
                 del os.environ[name]
         os.environ |= {**SETTINGS, "HF_ENDPOINT": self.url, "HF_HOME": str(self.home)}
 
-    def create(self, repo_id: str, files: dict[str, bytes], **options: bool) -> str:
-        """Make `files` the content of a repository, in one commit; the option is `private`."""
-        repo = self.repos.setdefault(repo_id, Repo(repo_id))
-        vars(repo).update(options)
-        return repo.commit(files)
+    def create(self, repo_id: str, files: dict[str, bytes], private: bool = False) -> str:
+        """Make `files` the content of a repository, in one commit."""
+        return self.repos.setdefault(repo_id, Repo(repo_id, private)).commit(files)
 
-    def edit(self, repo_id: str, **files: bytes) -> str:
-        """Change files on main as a colleague does. "__" stands for "."."""
-        changed = {name.replace("__", "."): data for name, data in files.items()}
-        return self.create(repo_id, self.files(repo_id) | changed)
+    def edit(self, repo_id: str, name: str, data: bytes) -> str:
+        """Change a file on main as a colleague does."""
+        return self.create(repo_id, self.files(repo_id) | {name: data})
 
     def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
         return dict(self.repos[repo_id].trees[self.repos[repo_id].at(revision)])
@@ -186,7 +183,7 @@ class Hub:
 
     def opened(self, name: str, role: str | None, access: str) -> Repo:
         repo, foreign = self.repos.get(name), name.startswith("foreign/")
-        if repo is None or (repo.private and (role is None or foreign)):
+        if repo is None or (repo.private and role is None):
             raise HubError(404 if role else 401, "Repository not found", "RepoNotFound")
         if access == "write" and (role != WRITE or foreign):
             raise HubError(403 if role else 401, "Forbidden: a write token is needed")
@@ -214,8 +211,6 @@ class Hub:
         return as_json([{"type": "file", **each} for each in facts])
 
     def branch(self, ask: Handler, repo: Repo, name: str) -> Answer:
-        if name in repo.branches:
-            raise HubError(409, f"Reference exists already: {name}")
         repo.branches[name] = repo.branches["main"]
         return as_json({})
 
@@ -275,7 +270,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             if fault.status:
-                raise HubError(fault.status, f"fault {fault.status}", fault.headers.get("X-Error-Code", ""))
+                raise HubError(fault.status, f"fault {fault.status}", fault.code)
             status, data, headers = hub.answer(self, path)
         except HubError as error:
             status, data, headers = error.answer
@@ -285,7 +280,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         # without Retry-After the client waits 1 + 2 + 4 + 8 + 8 s before it gives up
         extra = {"Retry-After": "0"} if status in RETRIED else {}
-        for name, value in {**headers, **extra, **fault.headers, "Content-Length": str(len(data))}.items():
+        for name, value in {**headers, **extra, "Content-Length": str(len(data))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

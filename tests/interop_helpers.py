@@ -1,12 +1,8 @@
 """Releases for the tests with timm and transformers, small ones of every kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from PIL import Image
 from torch import nn
 
 from tests.release_helpers import release_of, some_centers, trained_encoder
@@ -46,21 +42,6 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
         encoder.load_state_dict(round_to_half(encoder.state_dict()))
         centers = centers._replace(**round_to_half(centers._asdict()))
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    release = release_of(
-        folder,
-        encoder,
-        case.arch,
-        case.size,
-        model_args=case.model_args,
-        preprocess=Preprocess(case.size, case.crop_pct, case.interpolation, mean, std),
-        centers=centers,
-        dtype="float16" if case.half else "float32",
-    )
-    return release, encoder
-
-
-def picture(file: Path) -> Path:
-    """Write a photograph's worth of pixels, neither square nor a multiple of anything."""
-    pixels = torch.randint(0, 256, (53, 71, 3), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
-    Image.fromarray(pixels.numpy()).resize((355, 265), Image.Resampling.BICUBIC).save(file)
-    return file
+    preprocess = Preprocess(case.size, case.crop_pct, case.interpolation, mean, std)
+    given = {"centers": centers, "preprocess": preprocess, "dtype": "float16" if case.half else "float32"}
+    return release_of(folder, encoder, case.arch, case.size, model_args=case.model_args, **given), encoder

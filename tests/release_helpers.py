@@ -1,7 +1,5 @@
 """Small releases for the tests."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -41,17 +39,24 @@ def plain_timm(folder: Path, **kwargs: Any) -> nn.Module:
     return timm.create_model(config["architecture"], pretrained=True, pretrained_cfg=cfg, **kwargs).eval()
 
 
+def randomised(module: nn.Module, seed: int = 0, noise: float = 0.05) -> nn.Module:
+    """Give every parameter and statistic a value that no fresh module has."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(noise * torch.randn(parameter.shape, generator=generator))
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_var"):
+                buffer.copy_(0.5 + torch.rand(buffer.shape, generator=generator))
+            elif name.endswith("running_mean"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
+    return module.eval()
+
+
 def trained_encoder(arch: str = "cifar_resnet20", seed: int = 0, **model_args: Any) -> nn.Module:
     """Return an encoder whose parameters and statistics are those of no fresh model."""
     torch.manual_seed(seed)
-    encoder = backbones.create(arch, **model_args)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.01 * torch.randn_like(parameter))
-        for name, buffer in encoder.named_buffers():
-            if name.endswith(("running_mean", "running_var")):
-                buffer.add_(0.1 * torch.rand_like(buffer))
-    return encoder.eval()
+    return randomised(backbones.create(arch, **model_args), seed, noise=0.01)
 
 
 def some_centers(dim: int, classes: int = CLASSES) -> Centers:

@@ -1,7 +1,5 @@
 """Subjects of a report, with records written by hand in the names that trainings use."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -18,17 +16,9 @@ COUNTS = np.array([125, 80, 52, 33, 21, 14, 9, 5, 3, 2])
 
 def subject(label: str = "paco", **changes: Any) -> Subject:
     """A training on ten classes that has recorded nothing."""
-    given = dict(
-        label=label,
-        name=label,
-        objective="paco",
-        data="digits, long tail 50",
-        group=label,
-        recipe={"objective": {"name": "paco", "alpha": 0.05, "queue_size": 8192, "tau": 0.2}},
-        class_names=tuple("abcdefghij"),
-        class_counts=torch.from_numpy(COUNTS),
-        no_sample="there are no images",
-    )
+    given: dict[str, Any] = dict(label=label, name=label, group=label, objective="paco", no_sample="none")
+    given |= dict(data="digits", class_names=tuple("abcdefghij"), class_counts=torch.from_numpy(COUNTS))
+    given["recipe"] = {"objective": {"name": "paco", "alpha": 0.05, "queue_size": 8192, "tau": 0.2}}
     return Subject(**given | changes)
 
 

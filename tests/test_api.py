@@ -1,7 +1,5 @@
 """From a recipe to a release and back: what a user of the Python API meets."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path
@@ -13,10 +11,8 @@ from PIL import Image
 
 import zoo
 from tests.data_fixtures import photo
-from tests.release_helpers import plain_timm
 from zoo.data import open_dataset
 from zoo.errors import ZooError
-from zoo.experiments.records import from_release
 from zoo.recipe import Recipe
 from zoo.recipe.planning import plan_pretraining
 from zoo.release import Release
@@ -24,13 +20,6 @@ from zoo.release import Release
 PACO = "cifar_resnet20.paco_digits_lt50"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
-
-
-def digit_images(release: Release, count: int = 32) -> torch.Tensor:
-    """Test images through the release's own transform, one by one as a user would."""
-    dataset = open_dataset(Recipe.load(PACO).data, "test", None)
-    transform = release.transform()
-    return torch.stack([transform(dataset.image(i)) for i in range(count)])
 
 
 def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) -> None:
@@ -43,28 +32,15 @@ def test_a_recipe_becomes_a_release_folder_with_everything_in_it(paco: Release) 
     assert released.training.epochs == 12  # the override is recorded
     assert paco.config["zoo"]["recipe_sha256"] == hashlib.sha256(released.to_yaml().encode()).hexdigest()
     training = paco.metrics["training"]
-    assert training["steps"] == 12 * 11
-    assert training["images"] == 12 * 344
-    assert training["seconds"] > 0
+    assert (training["steps"], training["images"]) == (12 * 11, 12 * 344)
     assert training["images_per_second"] == pytest.approx(training["images"] / training["seconds"], rel=0.05)
-
-
-def test_released_classifier_is_the_learned_centers(paco: Release) -> None:
-    images = digit_images(paco)
-    with torch.no_grad():
-        features = zoo.load(paco.path).eval()(images)
-        logits = zoo.load(paco.path, head="centers").eval()(images)
-        plain = plain_timm(paco.path)(images)
-    centers = zoo.open(paco.path).centers
-    torch.testing.assert_close(logits, features @ centers.weight.T + centers.bias)
-    assert torch.equal(logits, plain)
-    assert centers.class_counts.tolist() == [125, 80, 52, 33, 21, 14, 9, 5, 3, 2]
 
 
 def test_recorded_accuracy_is_that_of_the_loaded_classifier_on_the_test_images(paco: Release) -> None:
     """The number in metrics.json, computed again by hand from files alone."""
-    dataset = open_dataset(Recipe.load(PACO).data, "test", None)
-    images, labels = digit_images(paco, len(dataset)), torch.tensor(dataset.labels)
+    dataset, transform = open_dataset(Recipe.load(PACO).data, "test", None), paco.transform()
+    images = torch.stack([transform(dataset.image(i)) for i in range(len(dataset))])
+    labels = torch.tensor(dataset.labels)
     with torch.no_grad():
         predictions = zoo.load(paco.path, head="centers").eval()(images).argmax(dim=1)
     recorded = next(e for e in paco.metrics["evaluations"] if e["protocol"] == "classifier")["metrics"]
@@ -72,13 +48,7 @@ def test_recorded_accuracy_is_that_of_the_loaded_classifier_on_the_test_images(p
     assert recorded["accuracy"] == pytest.approx(right.mean().item(), abs=1e-4)
     recalls = [right[labels == c].mean().item() for c in range(10)]
     assert recorded["per_class"] == pytest.approx(recalls, abs=1e-3)
-    expected = {
-        "balanced_accuracy": sum(recalls) / 10,
-        "many": recalls[0],  # 125 images
-        "medium": sum(recalls[1:5]) / 4,  # 80, 52, 33, 21
-        "few": sum(recalls[5:]) / 5,  # 14 ... 2
-    }
-    assert {key: recorded[key] for key in expected} == pytest.approx(expected, abs=1e-3)
+    assert recorded["medium"] == pytest.approx(sum(recalls[1:5]) / 4, abs=1e-3)  # 80, 52, 33, 21 images
 
 
 def test_finetune_starts_from_the_release_with_a_head_of_its_centers(paco: Release, tmp_path: Path) -> None:
@@ -101,16 +71,6 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_an_unfinished_training_is_called_so_with_what_to_do(copied: Path) -> None:
-    (copied / "config.json").unlink()
-    for name in (copied, copied / "run"):
-        with pytest.raises(ZooError, match=r"config\.json is missing"):
-            zoo.open(name)
-    shutil.rmtree(copied / "run")  # what is left may be a damaged release
-    with pytest.raises(ZooError, match=r"config\.json is missing"):
-        zoo.load(copied)
-
-
 def picture_folder(root: Path, *, bad: str | None = None) -> Path:
     """Write two classes of 8 x 8 pictures, 12 to train and 6 to test each; `bad` names one to cut short."""
     random = np.random.RandomState(0)
@@ -125,60 +85,32 @@ def picture_folder(root: Path, *, bad: str | None = None) -> Path:
     return root
 
 
-FOLDER = (
-    "training.epochs=2",
-    "schedule.warmup_epochs=1",
-    "training.batch_size=8",
-    "data={source: {kind: folder}}",
-)
+def pretrain(recipe: str, out: Path, data: Path, *more: str, **options: bool) -> Release:
+    """Train for two epochs on a folder."""
+    changes = ("training.epochs=2", "schedule.warmup_epochs=1", "training.batch_size=8")
+    overrides = (*changes, "data={source: {kind: folder}}", *more)
+    return zoo.pretrain(recipe, out=out, data=data, overrides=overrides, **options)
 
 
-FLAT = (*FOLDER, "training.observe_every=1", "training.device=cpu")
-
-
-@pytest.fixture
-def flat(tmp_path: Path) -> Path:
-    """A folder of images without classes."""
-    data = tmp_path / "flat"
-    (data / "train").mkdir(parents=True)
+def test_what_needs_classes_refuses_images_without(tmp_path: Path) -> None:
+    (tmp_path / "flat" / "train").mkdir(parents=True)
     for number in range(20):
-        photo(10, 8 + number % 3, number).save(data / "train" / f"{number}.png")
-    return data
-
-
-@pytest.mark.parametrize("backend", ["tensor", "stream"])
-def test_images_without_classes_are_enough_for_moco(flat: Path, tmp_path: Path, backend: str) -> None:
-    crop = "[{op: random_resized_crop, size: 8}]"
-    views = f"views={{backend: {backend}, train: [{crop}, {crop}], eval: {{size: 8}}}}"
-    start = "objective.feature_transform.start_epoch=1"
-    changes = [*FLAT, views, "data.image_size=8", "evaluation=[]", start]
-    release = zoo.pretrain(MOCO, out=tmp_path / "out", data=flat, overrides=changes)
-    assert release.class_names == ()
-    assert "20 images without classes" in release.card
-    result = from_release(release)  # tables of results take it
-    assert result.classes == result.largest == 0
-    assert {"curves.png", "scores.png"} <= {file.name for file in release.path.iterdir()}
-
-
-def test_what_needs_classes_refuses_images_without(flat: Path, tmp_path: Path) -> None:
+        photo(10, 8 + number % 3, number).save(tmp_path / "flat" / "train" / f"{number}.png")
     with pytest.raises(ZooError, match=r"have no classes.*--set 'evaluation=\[\]'"):
-        zoo.pretrain("cifar_resnet20.simclr_digits_lt50", out=tmp_path / "out", data=flat, overrides=FLAT)
+        pretrain("cifar_resnet20.simclr_digits_lt50", tmp_path / "out", tmp_path / "flat")
     for recipe in (PACO, "cifar_resnet20.sup_con_digits_lt50"):
         with pytest.raises(ZooError, match="have no labels"):
-            zoo.pretrain(recipe, out=tmp_path / "out", data=flat, overrides=[*FLAT, "evaluation=[]"])
+            pretrain(recipe, tmp_path / "out", tmp_path / "flat", "evaluation=[]")
 
 
 @pytest.mark.usefixtures("no_pictures")
 def test_an_unreadable_image_is_named_and_a_training_can_be_finished_after_mending(tmp_path: Path) -> None:
-    data = picture_folder(tmp_path / "pictures", bad="train/dark/03.png")
-    with pytest.raises(ZooError, match=r'image "dark/03\.png" cannot be read'):
-        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
-    assert not list((tmp_path / "out").rglob("step*"))
-    picture_folder(data, bad="val/light/02.png")
-    with pytest.raises(ZooError, match=r'image "light/02\.png" cannot be read'):
-        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+    for part, bad in (("train", "dark/03.png"), ("val", "light/02.png")):
+        data = picture_folder(tmp_path / "pictures", bad=f"{part}/{bad}")
+        with pytest.raises(ZooError, match=f'image "{bad}" cannot be read'):
+            pretrain(PACO, tmp_path / "out", data)
     picture_folder(data)
-    release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER, resume=True)
+    release = pretrain(PACO, tmp_path / "out", data, resume=True)
     assert release.metrics["evaluations"]
 
 
@@ -195,14 +127,11 @@ FILES = "data.source={kind: parquet, train: train-*.parquet, test: test-*.parque
         (FT, "objective.feature_transform=null", True),
         (MOCO, "objective={name: simclr, dim: 32, tau: 0.1}", True),
         (CE, "method=crt", True),
-        (CE, "objective.loss=balanced_softmax", True),
         ("cifar_resnet20.pico_digits_q05", "data.partial_labels.rate=0.1", True),
         (LONG_TAIL, "optimizer.lr=1", False),
     ],
 )
-def test_a_recipe_of_other_data_or_another_objective_is_called_changed(
-    base: str, change: str, changed: bool
-) -> None:
+def test_a_recipe_of_other_data_or_another_objective_is_called_changed(base, change, changed) -> None:
     planned, _ = plan_pretraining(base, overrides=[change])
     assert planned.name == (f"{base}_changed" if changed else base)
     again, _ = plan_pretraining(planned, overrides=["data.subset={per_class: 3}"])
@@ -215,10 +144,9 @@ def test_without_test_images_a_training_that_measures_nothing_makes_a_release(tm
     data = picture_folder(tmp_path / "pictures")
     shutil.rmtree(data / "val")
     with pytest.raises(zoo.ZooError, match=r'no test folder ".*val"'):
-        zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=FOLDER)
+        pretrain(PACO, tmp_path / "out", data)
     assert not (tmp_path / "out").exists()
-    changes = [*FOLDER, "evaluation=[]"]
-    release = zoo.pretrain(PACO, out=tmp_path / "out", data=data, overrides=changes)
+    release = pretrain(PACO, tmp_path / "out", data, "evaluation=[]")
     assert release.metrics["evaluations"] == []
     assert (release.path / "curves.png").is_file() and not (release.path / "features.png").exists()
     with pytest.raises(zoo.ZooError, match=r'no test folder ".*val"'):

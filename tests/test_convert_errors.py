@@ -1,7 +1,5 @@
 """What a conversion refuses: each one clear line, before anything is written and without running the file."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -16,6 +14,7 @@ import torch
 import zoo
 from tests import convert_helpers as made
 from tests.convert_helpers import changed, refusal
+from tests.release_helpers import randomised
 from zoo.errors import RecipeError, ReleaseError
 from zoo.recipe import Recipe
 
@@ -25,7 +24,7 @@ ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 @pytest.fixture(scope="module")
 def paco(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made.save(tmp_path_factory.mktemp("files") / "paco.pth.tar", made.randomised(made.PaCo()))
+    return made.save(tmp_path_factory.mktemp("files") / "paco.pth.tar", randomised(made.PaCo()))
 
 
 def with_state(**values: Any) -> Any:
@@ -37,18 +36,11 @@ GIANT = torch.zeros(1).expand(1 << 20, 1 << 20)  # 4 TiB of a file of a few byte
 CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "unknown": (with_state(**{"extra.weight": torch.zeros(2)}), ("extra.weight", "--leave-out")),
     "escape": (with_state(**{ESCAPE * 10_000: torch.zeros(1)}), ("\\x1b",)),
-    "missing": (
-        lambda state: state.pop("module.encoder_q.layer3.2.bn2.running_var"),
-        ("missing: layer3.2.bn2.running_var",),
-    ),
+    "missing": (lambda state: state.pop("module.encoder_q.bn1.running_var"), ("missing: bn1.running_var",)),
     "shape": (with_state(**{QUERY: torch.zeros(16, 3, 5, 5)}), ("[16, 3, 5, 5] instead of [16, 3, 3, 3]",)),
     "not finite": (with_state(**{QUERY: torch.full((16, 3, 3, 3), math.nan)}), ("not finite: conv1.weight",)),
     "giant": (with_state(**{"linear.weight": GIANT}), ("linear.weight", "more values than the file")),
     "centers": (with_state(**{"linear.weight": torch.zeros(9, 64)}), ("centers", "[9, 64]")),
-    "fp8": (
-        with_state(**{"linear.weight": torch.zeros(7, 64).to(torch.float8_e4m3fn)}),
-        ("centers", "float8"),
-    ),
     "twice": (lambda state: state.update({"linear.bias": torch.zeros(7)}), ("twice", "linear.bias")),
 }
 
@@ -77,9 +69,9 @@ def test_unknown_keys_are_left_out_only_when_they_are_named(paco: Path, tmp_path
     assert "args" in left_out["not weights"] and left_out["not weights"].isprintable()
 
 
-@pytest.mark.parametrize("family", ["moco", "gpaco", "ft", "pico", "solo-learn", "timm"])
-def test_another_familys_file_is_refused(paco: Path, tmp_path: Path, family: str) -> None:
-    refusal(paco, family, tmp_path, arch="resnet18")
+def test_another_familys_file_is_refused(paco: Path, tmp_path: Path) -> None:
+    for family in ("moco", "gpaco", "ft", "pico", "solo-learn", "timm"):
+        refusal(paco, family, tmp_path, arch="resnet18")
 
 
 @pytest.mark.parametrize(
@@ -88,18 +80,13 @@ def test_another_familys_file_is_refused(paco: Path, tmp_path: Path, family: str
         ({"family": "mocov3"}, 'Did you mean "moco-v3"?'),
         ({"arch": "cifar_resnet2O"}, 'Did you mean "cifar_resnet'),
         ({"arch": "resnetblur18"}, "--arch"),  # which computes something else with these names
-        ({"arch": "cifar_resnet32"}, "missing: layer1.3.conv1.weight"),
         ({"model_args": {"pretrained": True}}, "pretrained cannot be part of a release"),
         ({"encoder": "key"}, "--encoder: found key"),
         ({"name": f"x{ESCAPE}"}, "name"),
         ({"label_order": "random"}, "--label-order: found random"),
-        ({"size": 0}, '"input_size": found 0'),
         ({"mean": (math.nan, 0.5, 0.5)}, '"mean.0": found nan'),
-        ({"std": np.array([1.0, 0.0, 1.0])}, '"std.1": found 0.0'),
-        ({"class_counts": ["x"] * 7}, "'x'"),
         ({"class_counts": [1, 2]}, "class counts: found [1, 2], expected 7"),
         ({"labels": [*"abcdef", f"g{ESCAPE}"]}, "of class 6"),
-        ({"labels": "labels.txt"}, "labels.txt"),
         ({"labels": "digits"}, "found 10 labels, expected 7"),
     ],
     ids=str,
@@ -109,17 +96,14 @@ def test_options_that_cannot_be(paco: Path, tmp_path: Path, options: dict[str, A
     assert expected in refusal(paco, given.pop("family"), tmp_path, **given)
 
 
-def test_an_encoder_that_the_file_lacks(tmp_path: Path) -> None:
-    file = made.save(tmp_path / "gpaco.pth", made.PaCo(generalised=True))
-    assert "holds no momentum encoder" in refusal(file, "gpaco", tmp_path, encoder="momentum")
-
-
 def test_files_that_are_no_checkpoints(paco: Path, tmp_path: Path) -> None:
     file, whole = tmp_path / "f.pth", paco.read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"\x80\x02<a", b"\x08" + bytes(7) + b"{" * 8):
         file.write_bytes(content)
         assert "f.pth: damaged" in refusal(file, "paco", tmp_path)
     assert "no such file" in refusal(tmp_path / "absent.pth", "moco", tmp_path)
+    made.save(file, made.PaCo(generalised=True))
+    assert "holds no momentum encoder" in refusal(file, "gpaco", tmp_path, encoder="momentum")
     endless: dict[str, Any] = {"tensor": torch.zeros(1)}
     endless["again"] = endless
     for plain in ([torch.zeros(2)], {"epoch": 3, ESCAPE: {}}, {"state_dict": endless}):

@@ -1,13 +1,7 @@
 """Encoders of the zoo as backbones of torchvision's detectors and segmentation nets, trained for real."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
-from torch import nn
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
@@ -24,27 +18,14 @@ PACO = "cifar_resnet20.paco_digits_lt50"
 SIDE = 32
 
 
-def detector(backbone: nn.Module, maps: int) -> FasterRCNN:
-    """The README's line for encoders with other maps than a ResNet's four."""
-    return FasterRCNN(
-        backbone,
-        num_classes=11,
-        min_size=SIDE,
-        max_size=SIDE,
-        rpn_anchor_generator=AnchorGenerator(
-            tuple((4 * 2**i,) for i in range(maps + 1)), ((0.5, 1.0, 2.0),) * (maps + 1)
-        ),
-        box_roi_pool=MultiScaleRoIAlign([str(i) for i in range(maps)], 4, 2),
-        rpn_pre_nms_top_n_train=100,
-        rpn_post_nms_top_n_train=50,
-        box_batch_size_per_image=32,
-    )
-
-
 def test_a_detector_trains_and_detects_with_a_backbone_of_the_zoo() -> None:
+    """The README's line for encoders with other maps than a ResNet's four."""
     torch.manual_seed(0)
     encoder, images = zoo.load(PACO, features_only=True), [torch.rand(3, SIDE, SIDE) for _ in range(2)]
-    model = detector(FeaturePyramid(encoder, out_channels=32), maps=3)
+    anchors = AnchorGenerator(((4,), (8,), (16,), (32,)), ((0.5, 1.0, 2.0),) * 4)
+    pool = MultiScaleRoIAlign(["0", "1", "2"], 4, 2)
+    backbone, side = FeaturePyramid(encoder, out_channels=32), {"min_size": SIDE, "max_size": SIDE}
+    model = FasterRCNN(backbone, 11, rpn_anchor_generator=anchors, box_roi_pool=pool, **side)
     target = {"boxes": torch.tensor([[4.0, 4.0, 20.0, 20.0]]), "labels": torch.tensor([1])}
     sum(model(images, [target, target]).values()).backward()
     assert all(p.grad is not None and p.grad.any() for p in encoder.parameters() if p.ndim == 4)
@@ -69,10 +50,8 @@ def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None
     images = torch.randn(2, 3, 24, 24)
     with torch.no_grad():
         found, expected = own(images), theirs(images)
-    assert list(found) == list(expected) == ["0", "1", "2", "pool"]
-    for name in found:
-        assert torch.equal(found[name], expected[name])
-    assert own.out_channels == theirs.out_channels == 8
+    assert list(found) == list(expected) and own.out_channels == theirs.out_channels
+    assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +62,7 @@ def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None
         ("swin_tiny_patch4_window7_224", 224, {"depths": [1, 1, 1, 1]}, [4, 8, 16, 32]),
     ],
 )
-def test_maps_of_a_release_are_those_of_its_encoder_channels_first(
-    arch: str, size: int, arguments: dict[str, Any], strides: list[int], tmp_path: Path
-) -> None:
+def test_maps_of_a_release_are_its_encoders_channels_first(arch, size, arguments, strides, tmp_path) -> None:
     encoder = trained_encoder(arch, **arguments)
     release = release_of(tmp_path / arch, encoder, arch=arch, size=size, model_args=arguments)
     maps = FeatureMaps(zoo.load(release.path, features_only=True)).eval()
@@ -93,10 +70,8 @@ def test_maps_of_a_release_are_those_of_its_encoder_channels_first(
     with torch.no_grad():
         found = list(maps(images).values())
         last = encoder.forward_features(images)
-    assert [tuple(each.shape[1:]) for each in found] == [
-        (channels, size // stride, size // stride)
-        for channels, stride in zip(maps.channels, strides, strict=True)
-    ]
+    assert [each.shape[1] for each in found] == maps.channels
+    assert [each.shape[2:] for each in found] == [(size // stride,) * 2 for stride in strides]
     if arch == "cifar_resnet20":  # other maps are before the last norm
         torch.testing.assert_close(found[-1], last, rtol=1e-4, atol=1e-4)
 

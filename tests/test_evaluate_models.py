@@ -1,6 +1,7 @@
 """Any model: its features are those of evaluation mode; how its images are made; what is refused."""
 
-from __future__ import annotations
+import re
+from typing import Any
 
 import pytest
 import timm
@@ -13,13 +14,8 @@ from zoo.errors import DataError
 from zoo.evaluation import extract
 from zoo.release import Release
 
-PIXELS = {
-    "input_size": 8,
-    "crop_pct": 1.0,
-    "interpolation": "bilinear",
-    "mean": (0.5, 0.5, 0.5),
-    "std": (0.5, 0.5, 0.5),
-}
+PIXELS = dict(input_size=8, crop_pct=1.0, interpolation="bilinear", mean=(0.5,) * 3, std=(0.5,) * 3)
+FEW = "digits?per_class=20"
 
 
 def test_evaluate_takes_any_model_and_a_data_spec() -> None:
@@ -28,11 +24,7 @@ def test_evaluate_takes_any_model_and_a_data_spec() -> None:
 
     entry = zoo.evaluate(Pixels(), "knn", "digits", k=1)
     assert entry["metrics"]["accuracy"] > 95  # digits are easy with all 1,250 training images
-    assert entry["data"] == "digits"
-    assert entry["preprocess"] == PIXELS
-
-
-FEW = "digits?per_class=20"
+    assert (entry["data"], entry["preprocess"]) == ("digits", PIXELS)
 
 
 def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -> None:
@@ -47,30 +39,28 @@ def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -
         assert (entry["preprocess"], entry["metrics"]) == (bare["preprocess"], bare["metrics"])
 
 
-def test_evaluate_refuses_timms_classifier_and_sees_where_it_was_taken_off() -> None:
-    with pytest.raises(zoo.ZooError, match="found a classifier with 5 outputs"):
-        zoo.evaluate(timm.create_model("resnet10t", num_classes=5), "knn", FEW, preprocess=PIXELS)
-    by_hand = timm.create_model("resnet10t", num_classes=512)
-    by_hand.fc = nn.Identity()
-    assert zoo.evaluate(by_hand, "knn", FEW, preprocess=PIXELS)["metrics"]["accuracy"] > 5
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: timm.create_model("resnet10t", num_classes=5), "found a classifier with 5 outputs"),
+        (torchvision.models.resnet18, r'Identity\(\) in the place of "fc"'),
+    ],
+)
+def test_evaluate_refuses_classifiers_and_takes_them_without(make: Any, message: str) -> None:
+    model = make()
+    with pytest.raises(zoo.ZooError, match=message):
+        zoo.evaluate(model, "knn", FEW, preprocess=PIXELS)
+    model.fc = nn.Identity()
+    assert zoo.evaluate(model, "knn", FEW, preprocess=PIXELS)["metrics"]["accuracy"] > 5
 
 
-def test_evaluate_refuses_imagenets_classifiers_and_takes_them_without() -> None:
-    resnet = torchvision.models.resnet18()
-    with pytest.raises(zoo.ZooError, match=r'Identity\(\) in the place of "fc"'):
-        zoo.evaluate(resnet, "knn", FEW, preprocess=PIXELS)
-    resnet.fc = nn.Identity()
-    assert zoo.evaluate(resnet, "knn", FEW, preprocess=PIXELS)["metrics"]["accuracy"] > 5
+def test_evaluate_says_what_it_cannot_take_of_a_model() -> None:
     with pytest.raises(zoo.ZooError, match=r"Sequential takes no 224 x 224 images: .* Say which size"):
         zoo.evaluate(nn.Sequential(nn.Flatten(), nn.Linear(768, 8)), "knn", "digits")
-
-
-def test_evaluate_says_what_it_cannot_take_of_a_pretrained_cfg() -> None:
-    model, whole = nn.Flatten(), PIXELS | {"input_size": (3, 8, 8)}
-    for wrong in ({"input_size": 8}, {**whole, "interpolation": "random"}):
-        model.pretrained_cfg = wrong  # type: ignore[assignment]
-        with pytest.raises(zoo.ZooError, match=r"^model: pretrained_cfg: "):
-            zoo.evaluate(model, "knn", FEW)
+    model = nn.Flatten()
+    model.pretrained_cfg = PIXELS | {"input_size": (3, 8, 8), "interpolation": "random"}  # type: ignore
+    with pytest.raises(zoo.ZooError, match=r"^model: pretrained_cfg: "):
+        zoo.evaluate(model, "knn", FEW)
 
 
 @pytest.mark.parametrize(
@@ -88,19 +78,15 @@ def test_evaluate_says_what_it_cannot_take_of_a_pretrained_cfg() -> None:
 )
 def test_evaluate_names_mistakes(arguments, settings, expected: str, request: pytest.FixtureRequest) -> None:
     release = request.getfixturevalue(arguments[0])
-    with pytest.raises(zoo.ZooError) as error:
+    with pytest.raises(zoo.ZooError, match=re.escape(expected)):
         zoo.evaluate(release, *arguments[1:], **settings)
-    assert expected in str(error.value)
 
 
 def test_a_model_is_measured_by_the_classifier_that_it_ends_in(paco: Release) -> None:
     model = zoo.load(paco.path, head="centers")
     found, expected = (zoo.evaluate(each, "classifier", "digits", save=False) for each in (model, paco))
-    known = {key: value for key, value in found["metrics"].items() if key not in ("many", "medium", "few")}
-    assert known == {key: expected["metrics"][key] for key in known}
-    assert known.keys() >= {"accuracy", "balanced_accuracy", "per_class", "calibration_error"}
     # what it was trained on it does not say, and that is not the data's training set
-    assert [found["metrics"][key] for key in ("many", "medium", "few")] == [None] * 3
+    assert found["metrics"] == expected["metrics"] | dict.fromkeys(("many", "medium", "few"))
     assert (found["data"], found["train_set"]) == ("digits", None)
     assert zoo.evaluate(nn.DataParallel(model), "classifier", "digits")["metrics"] == found["metrics"]
     with pytest.raises(zoo.ZooError, match="found a classifier with 10 outputs"):
@@ -113,9 +99,8 @@ def test_a_model_is_measured_by_the_classifier_that_it_ends_in(paco: Release) ->
 
 def encoder() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    )
+    first = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    return nn.Sequential(*first, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -138,18 +123,8 @@ def test_features_are_those_of_evaluation_mode_and_the_model_is_left_as_it_was()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(extract(model, batches(), device="cpu").features, found.features)
     half = extract(encoder().bfloat16(), batches(), device="cpu").features
-    assert half.dtype == torch.float32 and 0 < (half - found.features).abs().max() < 0.05
+    assert half.dtype == torch.float32
     alone = extract(encoder(), [images for images, _ in batches()], device="cpu")
     assert alone.labels.tolist() == [-1] * 7
-
-
-@pytest.mark.parametrize(
-    ("model", "data", "message"),
-    [
-        (encoder(), [], "no batch"),
-        (encoder()[:3], batches(), r"returned \[4, 8, 6, 6\], expected \[4, D\]"),
-    ],
-)
-def test_anything_but_images_to_features_is_refused(model: nn.Module, data: object, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        extract(model, data, device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"returned \[4, 8, 6, 6\], expected \[4, D\]"):
+        extract(encoder()[:3], batches(), device="cpu")

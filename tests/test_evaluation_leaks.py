@@ -1,7 +1,5 @@
 """Test labels are used for nothing but the final count, by any protocol."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Few-shot, retrieval, metrics and calibration against scikit-learn and plain restatements."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -31,15 +29,12 @@ def test_accuracies_agree_with_sklearn() -> None:
     assert (m["many"], m["medium"], m["few"], m["test_images"]) == (None, None, None, 400)
 
 
-def test_groups_are_means_over_classes_with_the_bounds_of_the_literature():
+def test_groups_are_means_over_classes_and_those_absent_from_the_test_set_count_in_none():
     labels = torch.tensor([0, 0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 5])
     right = torch.tensor([1, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 1]).bool()
     counts = torch.tensor([500, 101, 100, 20, 19, 1])  # many, many, medium, medium, few, few
     m = classification_metrics(torch.where(right, labels, (labels + 1) % 6), labels, counts, NAMES)
     assert (m["many"], m["medium"], m["few"]) == ((75 + 0) / 2, (100 + 0) / 2, (50 + 100) / 2)
-
-
-def test_classes_absent_from_the_test_set_count_in_no_mean():
     counts = torch.tensor([200, 50, 50, 5, 5, 200])
     m = classification_metrics(torch.tensor([0, 1, 5]), torch.tensor([0, 0, 1]), counts, NAMES)
     assert m["per_class"] == [50.0, 0.0, None, None, None, None]
@@ -123,12 +118,11 @@ def test_retrieval_is_scikit_learns_and_the_naive_ranking() -> None:
     assert alone == pytest.approx({**naive(x, y, x, y, True), "gallery_images": 89}, abs=1e-4)
     across = retrieval_metrics(x, y, bank, others, num_classes=6, k=K)
     assert across == pytest.approx({**naive(x, y, bank, others, False), "gallery_images": 140}, abs=1e-4)
-    assert 30 < across["map"] < 90 and across["recall_at_1"] < across["recall_at_8"]
 
 
 def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> None:
-    same = retrieval_metrics(torch.ones(20, 3), torch.arange(20) % 4, num_classes=4, k=[1, 8])
-    assert (same["recall_at_1"], same["recall_at_8"]) == (0, 0)  # of an encoder that maps all to one point
+    same = retrieval_metrics(torch.ones(20, 3), torch.arange(20) % 4, num_classes=4, k=[8])
+    assert same["recall_at_8"] == 0  # of an encoder that maps all to one point
     x, y = features(30, 3, classes=2)
     y[7] = 5  # the only one of its class, which stays in the way of the others
     metrics = retrieval_metrics(x, y, num_classes=6, k=[1])

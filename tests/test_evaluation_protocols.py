@@ -1,7 +1,5 @@
 """`zoo.evaluate` repeats what a release records, keeps entries apart, and refuses other data in one line."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -17,32 +15,9 @@ from zoo.errors import ZooError
 from zoo.evaluation.evaluate import own_data
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS
-from zoo.release import Release
 from zoo.release.card import check_card
 
-MOCO, PACO = "cifar_resnet20.moco_v2_ft_digits_lt50", "cifar_resnet20.paco_digits_lt50"
-
-
-@pytest.mark.parametrize("name", [MOCO, PACO])
-def test_a_shipped_releases_figures_come_out_as_recorded(name: str) -> None:
-    """By the recorded settings, which are no protocol's defaults: 5 neighbours, not 20.
-
-    The linear probe's penalty was recorded by an older choice: see CHOSEN.
-    """
-    release = zoo.open(name)
-    for entry in release.metrics["evaluations"]:
-        again = zoo.evaluate(release, entry["protocol"])
-        assert (again["settings"], again["seed"]) == (entry["settings"], entry["seed"])
-        if entry["protocol"] == "linear":
-            l2, accuracy = CHOSEN[name]
-            assert again["chosen"] == {"l2": l2}
-            assert again["value"] == pytest.approx(accuracy, abs=0.2)  # an image may lie on the line
-        else:
-            assert again["value"] == pytest.approx(entry["value"], abs=1e-9)
-
-
-CHOSEN = {MOCO: (1e-4, 76.965), PACO: (1e-5, 88.665)}
-"""By cross-validated cross-entropy; recorded are 1e-5 and 0.1, which one fifth of 344 images chose."""
+PACO = "cifar_resnet20.paco_digits_lt50"
 
 
 def test_recorded_settings_are_defaults_on_own_data_alone_and_each_can_be_changed(copied: Path) -> None:
@@ -92,37 +67,30 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(cop
         ("knn", {"a": (2, 2), "b": (2, 2), "extra": (0, 2)}, "extra"),
     ],
 )
-def test_data_that_a_protocol_cannot_measure_on_are_refused_in_one_line(
-    protocol: str, counts: dict[str, tuple[int, int]], expected: str, made: Release, tmp_path: Path
-) -> None:
+def test_data_that_cannot_be_measured_on_are_one_line(protocol, counts, expected, made, tmp_path) -> None:
     data = folders(tmp_path, **counts)
     with pytest.raises(ZooError) as error:
         zoo.evaluate(made, protocol, data, save=False)
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_labelled_batch_without_training_images_and_some_classes_is_classified(
-    made: Release, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    data = folders(tmp_path, **{"class 3": (2, 3), "class 1": (2, 2)})
+def test_a_labelled_batch_of_some_classes_needs_no_training_images(made, tmp_path) -> None:
+    data = folders(tmp_path / "data", **{"class 3": (2, 3), "class 1": (2, 2)})
     whole = zoo.evaluate(made, "classifier", data, save=False)
-    shutil.rmtree(tmp_path / "train")
+    shutil.rmtree(tmp_path / "data" / "train")
     entry = zoo.evaluate(made, "classifier", data, save=False)
     assert entry["metrics"] == whole["metrics"]
     assert [value is not None for value in entry["metrics"]["per_class"]] == [False, True, False, True, False]
     assert entry["train_set"] is None and entry["test_set"] == whole["test_set"]
     assert entry["chosen"] == {"train_counts": "of the centers"}
     assert entry["classes_measured"] == whole["classes_measured"] == 2
-    copy = zoo.open(Path(shutil.copytree(made.path, tmp_path_factory.mktemp("release") / "copy")))
+    copy = zoo.open(Path(shutil.copytree(made.path, tmp_path / "copy")))
     copy.add_evaluation(entry)
     check_card(copy.path, copy.config)
     assert "no training images were at hand" in copy.card
     assert zoo.evaluate(made, "retrieval", data, save=False)["metrics"]["test_images"] == 5
     with pytest.raises(ZooError, match="no train folder"):
         zoo.evaluate(made, "knn", data, save=False)
-    (tmp_path / "val" / "class 1").rename(tmp_path / "val" / "clas 1")
-    with pytest.raises(ZooError, match=r'of which "clas 1" is unknown.*Did you mean "class 1"'):
-        zoo.evaluate(made, "classifier", data, save=False)
 
 
 def test_a_classifier_less_the_log_prior() -> None:
@@ -143,12 +111,9 @@ def test_a_classifier_less_the_log_prior() -> None:
 
 
 def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -> None:
-    own, other = (tmp_path / name for name in ("own", "other"))
-    for root, count in ((own, 8), (other, 9)):
-        folders(root, a=(count, 0), b=(count, 0))
-        for name in "ab":  # CLASS/IMAGE
-            (root / "train" / name).rename(root / name)
-        (root / "train").rmdir()
+    for name, count in (("own", 8), ("other", 9)):
+        folders(tmp_path / name, a=(count, 0), b=(count, 0))
+    own, other = (tmp_path / name / "train" for name in ("own", "other"))  # CLASS/IMAGE
     changes = {"training.epochs": 1, "schedule.warmup_epochs": 0, "training.device": "cpu"}
     made = zoo.finetune(init=PACO, data=own, out=tmp_path / "made", overrides=changes)
     assert own_data(made, own).is_own and not own_data(made, other).is_own

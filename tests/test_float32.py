@@ -1,7 +1,5 @@
 """What is called float32 is multiplied as float32, whatever was set before, and set again afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,7 +9,6 @@ from zoo.evaluation.encode import extract
 from zoo.training.precision import fastest_kernels
 
 CUDNN, MATMUL = torch.backends.cudnn, torch.backends.cuda.matmul
-CPU = torch.device("cpu")
 SURROUNDINGS: list[Callable[[], object]] = [
     lambda: None,
     lambda: setattr(torch.backends, "fp32_precision", "tf32"),
@@ -37,7 +34,7 @@ def surroundings(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_a_training_rounds_convolutions_only_where_it_says_so(precision: str) -> None:
     before = settings()
-    with fastest_kernels(CPU, precision):
+    with fastest_kernels(torch.device("cpu"), precision):
         conv, _, matmul = settings()
         assert conv == ("tf32" if precision == "tf32" else "ieee")
         assert matmul != "tf32"
@@ -54,7 +51,7 @@ def test_features_are_float32s_and_leave_everything_as_it_was() -> None:
             seen.append((*settings(), CUDNN.deterministic))
             return x.flatten(1)
 
-    extract(Encoder(), [(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device=CPU)
+    extract(Encoder(), [(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device="cpu")
     ((conv, _, matmul, deterministic),) = seen
     assert (conv, matmul != "tf32", deterministic) == ("ieee", True, True)
     assert settings() == before

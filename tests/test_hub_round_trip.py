@@ -6,20 +6,10 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import zoo
-from tests.release_helpers import FILLS_BUFFERS, release_of, some_centers, trained_encoder
-
-SIZE = 64
-TIMMS_OWN = {
-    "resnet10t": {},
-    "eva02_tiny_patch14_224": {"img_size": 56},  # rotary position buffers, which no file holds
-    "swinv2_cr_tiny_ns_224": {"img_size": SIZE, "window_size": 2},  # tables of relative positions
-    "convnext_atto": {},
-}
-if not FILLS_BUFFERS:
-    del TIMMS_OWN["eva02_tiny_patch14_224"], TIMMS_OWN["swinv2_cr_tiny_ns_224"]
+from tests.interop_helpers import CASES, release_case
+from tests.release_helpers import FILLS_BUFFERS
 
 # What other people's programs do; it must not know zoo, except for zoo's own architectures.
 READER = """
@@ -56,45 +46,37 @@ torch.save(found, job["out"])
 """
 
 
-@pytest.mark.parametrize("arches", [TIMMS_OWN, {"cifar_resnet32": {}}], ids=["timm's own", "zoo's own"])
-def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, arches):
-    made = {}
-    for arch, arguments in arches.items():
-        encoder = trained_encoder(arch, **arguments)
-        centers = some_centers(zoo.backbones.feature_dim(encoder))
-        size = arguments.get("img_size", SIZE)
-        release = release_of(
-            tmp_path / arch, encoder, arch=arch, model_args=arguments, size=size, centers=centers
-        )
-        repo = f"alice/{arch}.paco_test"
+@pytest.mark.parametrize("own", [False, True], ids=["timm's own", "zoo's own"])
+def test_pushed_weights_compute_the_same_everywhere(hub, tmp_path, own):
+    made, repos = {}, {}
+    for name, case in CASES.items():
+        if case.arch.startswith("cifar_") == own and (FILLS_BUFFERS or "positions" not in name):
+            release, encoder = release_case(name, tmp_path / case.arch)
+            made[f"alice/{release.name}"] = release, encoder
+    for repo, (release, _) in made.items():
         commit = zoo.push(release, repo, token=hub.token).rpartition("/")[2]
-        made[repo] = encoder, centers, size, commit
-    job = {
-        "repos": {repo: (commit, size) for repo, (_, _, size, commit) in made.items()},
-        "labels": [f"class {index}" for index in range(5)],
-        "import_zoo": arches is not TIMMS_OWN,
-        "out": str(tmp_path / "found.pt"),
-    }
+        repos[repo] = commit, release.preprocess.input_size
+    job = {"repos": repos, "import_zoo": own, "out": str(tmp_path / "found.pt")}
+    job["labels"] = [f"class {index}" for index in range(5)]
     command = [sys.executable, "-W", "ignore", "-c", READER, json.dumps(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     elsewhere = torch.load(job["out"], weights_only=True)
 
-    for repo, (encoder, centers, size, commit) in made.items():
+    for repo, (release, encoder) in made.items():
+        (commit, size), found, centers = repos[repo], elsewhere[repo], release.centers
         images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(5))
         with torch.no_grad():
             features = encoder(images)
-            logits = features @ centers.weight.T + centers.bias
             loaded = zoo.load(f"{repo}@{commit}").eval()(images)
-            classified = zoo.load(f"hf-hub:{repo}", revision=commit, head="centers").eval()(images)
-        found = elsewhere[repo]
-        assert torch.equal(loaded, features), repo
-        assert torch.equal(found["timm features"], features), repo
-        assert torch.equal(found["transformers features"], features), repo
-        assert torch.equal(found["timm logits"], classified), repo
-        assert torch.equal(found["transformers logits"], classified), repo
-        torch.testing.assert_close(classified, logits)  # one product instead of two may sum in another order
-        for tensors in (found["centers"], load_file(zoo.open(repo).path / "centers.safetensors")):
-            assert torch.equal(tensors["weight"], centers.weight), repo
-            assert torch.equal(tensors["bias"], centers.bias), repo
-            assert torch.equal(tensors["class_counts"], centers.class_counts), repo
+            logits = zoo.load(f"hf-hub:{repo}", revision=commit, head="centers").eval()(images)
+        for each in (loaded, found["timm features"], found["transformers features"]):
+            assert torch.equal(each, features), repo
+        for name in ("timm logits", "transformers logits"):
+            assert torch.equal(found[name], logits), repo
+        # one product instead of two may sum in another order
+        torch.testing.assert_close(logits, features @ centers.weight.T + centers.bias)
+        pulled = zoo.open(repo).centers
+        for key in ("weight", "bias", "class_counts"):
+            assert torch.equal(found["centers"][key].to(getattr(centers, key)), getattr(centers, key)), repo
+            assert torch.equal(getattr(pulled, key), getattr(centers, key)), repo

@@ -16,23 +16,20 @@ def run(code: str) -> str:
     return result.stdout.strip()
 
 
-def test_import_loads_no_torch_and_takes_less_than_300_milliseconds():
-    code = (
-        "import sys, time; start = time.process_time(); import zoo; took = time.process_time() - start;"
-        "assert zoo.list_models() and not {'torch', 'timm', 'numpy'} & set(sys.modules); print(took)"
-    )
-    assert min(float(run(code)) for _ in range(3)) < 0.3
-
-
-def test_zoo_list_loads_no_torch_and_takes_little_time():
-    code = (
-        "import contextlib, io, sys, time, zoo.cli; shown = io.StringIO();"
-        "exec('with contextlib.redirect_stdout(shown): zoo.cli.app([\"list\"], standalone_mode=False)');"
-        "assert 'resnet50.moco_v2_ft_in1k' in shown.getvalue();"
+@pytest.mark.parametrize(
+    ("code", "seconds"),
+    [
+        ("zoo.list_models()", 0.3),
+        ("import zoo.cli; zoo.cli.app(['list'], standalone_mode=False)", 1.5),
+    ],
+)
+def test_names_are_listed_soon_and_without_torch(code, seconds):
+    times = (
+        f"import sys, time; start = time.process_time(); import zoo; {code};"
         "assert not {'torch', 'timm', 'numpy', 'huggingface_hub'} & set(sys.modules);"
-        "print(time.process_time())"
+        "print(time.process_time() - start)"
     )
-    assert min(float(run(code)) for _ in range(3)) < 1.5
+    assert min(float(run(times).splitlines()[-1]) for _ in range(3)) < seconds
 
 
 @pytest.mark.parametrize(
@@ -41,7 +38,6 @@ def test_zoo_list_loads_no_torch_and_takes_little_time():
         "import zoo, timm",
         "import timm, zoo",
         "import zoo, importlib.util; importlib.util.find_spec('timm'); import timm",
-        "import zoo.backbones, timm",
     ],
 )
 def test_timm_knows_the_architectures_after_importing_zoo(imports):
@@ -57,11 +53,10 @@ def test_timm_knows_the_architectures_after_importing_zoo(imports):
 def test_public_names_and_submodules_are_imported_when_they_are_used():
     code = "import sys, zoo; before = 'zoo.config' in sys.modules; print(before, callable(zoo.config.parse))"
     assert run(code) == "False True"
-    assert set(zoo.__all__) <= set(dir(zoo))
-    assert all(getattr(zoo, name).__name__ == name for name in zoo.__all__)
-
-
-def test_unknown_names_are_attribute_errors():
+    assert {"open", "load", "ZooError", *zoo.__all__} <= set(dir(zoo)) | {"__version__"}
+    assert not {"Any", "TYPE_CHECKING", "annotations", "importlib", "_timm_hook"} & set(dir(zoo))
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         zoo.lod  # noqa: B018
-    assert not hasattr(zoo, "__wrapped__")
+    names = {"open": open}
+    exec("from zoo import *", names)
+    assert names["open"] is open and names["load"] is zoo.load  # a star leaves the builtins

@@ -1,16 +1,14 @@
 """What a training starts from: timm's own weights, and parts of an encoder that stay as they are."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
 import timm
 import torch
-from huggingface_hub import constants
 
 import zoo
+from tests.hub_server import Hub
 from zoo.data import open_dataset
 from zoo.errors import TrainingError, ZooError
 from zoo.objectives import Objective
@@ -41,12 +39,9 @@ def test_frozen_parameters_stay_bit_for_bit_and_the_others_move(paco: Release, t
     assert stayed == {n for n in convolutions if not n.startswith("layer3.")}
 
 
-def test_a_pattern_that_freezes_nothing_is_refused(paco: Release) -> None:
+def test_a_start_that_does_not_fit_is_refused(paco: Release, timms: str) -> None:
     with pytest.raises(TrainingError, match=r'init\.freeze: no .* matches "conv1\.wieght".*Did you'):
         start(f'{{release: "{paco.path}", head: fresh, freeze: [conv1.wieght]}}')
-
-
-def test_a_start_of_another_architecture_is_refused(timms: str) -> None:
     with pytest.raises(TrainingError, match=f'"{timms}" is {TINY} .*expected .*cifar_resnet20'):
         start(f'{{release: "{timms}", head: fresh}}')
 
@@ -58,27 +53,20 @@ def test_a_start_of_another_architecture_is_refused(timms: str) -> None:
         (TINY, "{global_pool: ''}", "test_resnet: makes [2, 96, 1, 1] of 2 images, expected pooled features"),
     ],
 )
-def test_arguments_that_no_release_can_have_are_refused_before_training(
-    arch: str, args: str, message: str
-) -> None:
+def test_arguments_that_no_release_can_have_are_refused_before_training(arch, args, message) -> None:
     recipe = Recipe.load(CE, [f"backbone.arch={arch}", f"name={arch}.x", f"backbone.args={args}"])
     with pytest.raises(ZooError, match=re.escape(message)):
         build_objective(recipe, open_dataset(recipe.data, "train", None))
 
 
 @pytest.fixture
-def timms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of timm's weights that lie, with values no initialisation would give, in the Hub's cache."""
+def timms(tmp_path: Path, hub: Hub) -> str:
+    """The name of timm's weights that lie, with values no initialisation would give, on the Hub."""
     (name,) = timm.list_pretrained(f"{TINY}.*")
-    folder = tmp_path / "hub" / f"models--timm--{name}"
-    snapshot = folder / "snapshots" / ("0" * 40)
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text("0" * 40)
     model = timm.create_model(TINY)
     model.load_state_dict({k: torch.full_like(v, 0.125) for k, v in model.state_dict().items()})
-    timm.models.save_for_hf(model, snapshot, safe_serialization=True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    timm.models.save_for_hf(model, tmp_path / "timm", safe_serialization=True)
+    hub.create(f"timm/{name}", {file.name: file.read_bytes() for file in (tmp_path / "timm").iterdir()})
     return f"timm:{name}"
 
 
@@ -92,18 +80,10 @@ def test_timms_weights_start_a_training_and_are_recorded(timms: str) -> None:
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_weights_trained_on_from_others_keep_their_terms_and_name_them(paco, tmp_path):
-    import json
-    import shutil
-
-    start = shutil.copytree(paco.path, tmp_path / "start")
-    config = json.loads((start / "config.json").read_text())
-    config["pretrained_cfg"]["license"] = "cc-by-nc-4.0"
-    (start / "config.json").write_text(json.dumps(config))
+def test_weights_trained_on_from_others_keep_their_terms_and_name_them(copied: Path, tmp_path: Path) -> None:
+    zoo.open(copied).with_license("cc-by-nc-4.0")
     changes = ("training.epochs=1", "evaluation=[]", "schedule.warmup_epochs=0")
-    tuned = zoo.finetune(
-        "cifar_resnet20.ce_digits_lt50", init=start, head="centers", out=tmp_path / "tuned", overrides=changes
-    )
+    tuned = zoo.finetune(CE, init=copied, head="centers", out=tmp_path / "tuned", overrides=changes)
     assert tuned.config["pretrained_cfg"]["license"] == "cc-by-nc-4.0"
     assert "released under `cc-by-nc-4.0`" in tuned.card
-    assert tuned.recipe["init"]["release"] == str(start), "an absolute path means one thing"
+    assert tuned.recipe["init"]["release"] == str(copied), "an absolute path means one thing"

@@ -1,7 +1,5 @@
 """Layer-wise learning rates: which layer a parameter is in, and what its rate is at every step."""
 
-from __future__ import annotations
-
 import pytest
 import timm
 import torch

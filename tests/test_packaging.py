@@ -1,7 +1,5 @@
 """An installed wheel finds recipes and releases by name, as a checkout does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -30,9 +28,7 @@ def test_wheel_contains_recipes_and_finds_them_without_the_checkout(tmp_path: Pa
     )
     command = [sys.executable, "-c", code]
     environment = {**os.environ, "PYTHONPATH": ""}
-    done = subprocess.run(
-        command, cwd=tmp_path / "site", env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(command, cwd=tmp_path / "site", env=environment, stdout=-1, text=True, check=True)
     where, releases, *recipes = done.stdout.splitlines()
     assert where.startswith(str(tmp_path))
     assert "tf_efficientnet_lite0.paco_cifar100_lt100" in releases.split()

@@ -1,7 +1,5 @@
 """Releases in float16: half the size; figures and loads agree on what is in the files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -34,7 +32,7 @@ def test_figures_are_of_the_rounded_weights_that_are_in_the_files(tmp_path: Path
             expected = tensor.half() if tensor.is_floating_point() else tensor
             assert ours[name].dtype == expected.dtype and torch.equal(ours[name], expected), name
     # what is loaded computes in float32
-    for model in (half.load(), half.load(head="centers"), half.load(num_classes=3), half.load(in_chans=1)):
+    for model in (half.load(head="centers"), half.load(num_classes=3), half.load(in_chans=1)):
         assert {t.dtype for t in model.state_dict().values() if t.is_floating_point()} == {torch.float32}
     centers = half.require_centers()
     assert (centers.weight.dtype, centers.class_counts.dtype) == (torch.float32, torch.int64)

@@ -1,14 +1,11 @@
 """Hostile and damaged releases: each is one clear error, soon, without harm; and a sound one passes."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import pickle
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ import torch
 from safetensors.torch import save
 
 import zoo
-from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.errors import ReleaseError
 from zoo.release import Release, format
 from zoo.release.write import check_release
@@ -27,22 +23,9 @@ WEIGHTS, CENTERS = "model.safetensors", "centers.safetensors"
 Damage = Callable[[Path], object]
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    folder = tmp_path_factory.mktemp("releases") / "cifar_resnet20.paco_test"
-    release = release_of(folder, trained_encoder(), centers=some_centers(64))
-    zoo.load(release.path)  # what a first load imports and caches is not the later ones' doing
-    return release
-
-
 @pytest.fixture
-def copied(released: Release, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(released.path, tmp_path / "copy"))
-
-
-def refused(match: str) -> AbstractContextManager[Any]:
-    """Expect one line that names what is wrong."""
-    return pytest.raises(ReleaseError, match=rf"\A.*{match}.*\Z")
+def copied(made: Release, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.path, tmp_path / "copy"))
 
 
 def read_all(folder: Path) -> None:
@@ -75,7 +58,6 @@ def write(name: str, content: bytes | str) -> Damage:
     return change
 
 
-KNN = {"protocol": "knn", "data": "d", "split": "test", "metrics": {"accuracy": 50.0}}
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\n"
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
 DAMAGED: dict[str, tuple[Damage, str]] = {
@@ -83,7 +65,6 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "another file": (edit("pretrained_cfg.file", "/etc/passwd"), r'unknown key "pretrained_cfg\.file"'),
     "other weights": (edit("model_args.pretrained", True), "model_args: pretrained cannot be part"),
     "an address": (edit("architecture", "hf-hub:evil/model"), '"architecture": found .*hf-hub:evil/model'),
-    "a slip": (edit("num_clases", 1), r'unknown key "num_clases"\. Did you mean "num_classes"'),
     "an architecture": (edit("architecture", "cifar_resnet_20"), 'Did you mean "cifar_resnet20"'),
     "a newer format": (edit("zoo.format", 2), r"zoo\.format.*found 2"),
     "no hash": (edit("zoo.centers_sha256", None), r"centers\.safetensors: sha256"),
@@ -95,19 +76,13 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
     "a line in a name": (edit("label_names.0", "cat\nAccuracy: 100 %"), "found control characters, .cat"),
     "deep JSON": (write("config.json", b"[" * 100_000), "not valid JSON"),
     "too large": (write("metrics.json", b"{" + b" " * (9 << 20)), "expected at most 8,388,608"),
-    "no timm model": (write("config.json", '{"architecture": "resnet18"}'), '"pretrained_cfg"'),
     "git's pointer": (write(WEIGHTS, LFS), "expected a whole safetensors"),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-    "no card": (lambda f: (f / "README.md").unlink(), "README.md is missing"),
     "a hole of 50 GB": (lambda f: os.truncate(f / WEIGHTS, 50 << 30), "expected a whole safetensors"),
     "other tensors": (write(WEIGHTS, save({"extra": torch.ones(3)})), r"model\.safetensors: .*extra"),
     "billion laughs": (write("recipe.yaml", LAUGHS), r"recipe\.yaml: .*found an anchor"),
     "YAML code": (write("recipe.yaml", "a: !!python/object/apply:os.system [x]"), "not valid YAML"),
     "no training": (edit("training", [], "metrics.json"), r'"training": found \[\]'),
-    "a word for a figure": (
-        edit("evaluations", [{**KNN, "metrics": {"accuracy": "95"}}], "metrics.json"),
-        r"evaluation 0: .metrics\.accuracy.: found .95",
-    ),
 }
 
 
@@ -115,7 +90,7 @@ DAMAGED: dict[str, tuple[Damage, str]] = {
 def test_a_damaged_release_is_one_clear_error_and_does_no_harm(copied: Path, case: str) -> None:
     damage, message = DAMAGED[case]
     damage(copied)
-    with refused(message):
+    with pytest.raises(ReleaseError, match=rf"\A.*{message}.*\Z"):
         read_all(copied)
 
 
@@ -137,7 +112,7 @@ def test_a_pickle_under_any_name_is_not_unpickled(copied: Path, tmp_path: Path, 
     else:
         torch.save({"a": Exploit(mark)}, stream, _use_new_zipfile_serialization=form == "torch")
     write(name, stream.getvalue())(copied)
-    with refused(name):
+    with pytest.raises(ReleaseError, match=rf"\A.*{name}.*\Z"):
         read_all(copied)
     assert not mark.exists()
 
@@ -150,6 +125,6 @@ def test_a_changed_byte_is_found_though_size_and_times_look_the_same(copied: Pat
     data[-1] ^= 42  # of the recipe a line's end becomes a blank
     file.write_bytes(data)
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with refused(f"{name}: sha256"):
+    with pytest.raises(ReleaseError, match=rf"\A.*{name}: sha256.*\Z"):
         read_all(copied)
         check_release(zoo.open(copied))

@@ -8,16 +8,14 @@ import torch
 from PIL import Image
 
 import zoo
-from tests.release_helpers import CLASSES, release_of, some_centers, trained_encoder
+from tests.release_helpers import CLASSES, trained_encoder
 from zoo.errors import DataError, ReleaseError
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory):
+@pytest.fixture
+def released(made):
     """A release of a CIFAR ResNet with centers, and its encoder."""
-    encoder = trained_encoder()
-    folder = tmp_path_factory.mktemp("releases") / "cifar_resnet20.paco_test"
-    return release_of(folder, encoder, centers=some_centers(64)), encoder
+    return made, trained_encoder()
 
 
 @pytest.fixture
@@ -25,59 +23,42 @@ def images():
     return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(5))
 
 
-def test_the_headless_encoder_is_the_default(released, images):
-    release, encoder = released
-    loaded = zoo.load(release.path)
-    assert loaded.training, "timm's create_model returns a model in training mode"
-    assert all(parameter.requires_grad for parameter in loaded.parameters())
-    assert torch.equal(loaded.eval()(images), encoder(images))
-    assert torch.equal(zoo.load(str(release.path)).eval()(images), encoder(images))
-
-
-def test_a_fresh_head_is_drawn_from_torchs_generator(released, images):
+def test_a_fresh_head_is_drawn_from_torchs_generator_and_an_encoder_is_not(released, images):
     release, encoder = released
     torch.manual_seed(3)
-    first = zoo.load(release.path, num_classes=7)
+    first, other = (zoo.load(release.path, num_classes=CLASSES) for _ in range(2))
     torch.manual_seed(3)
-    again = zoo.load(release.path, num_classes=7)
-    other = zoo.load(release.path, num_classes=7)
-    assert first.eval()(images).shape == (2, 7)
+    again = zoo.load(release.path, num_classes=CLASSES)
     assert torch.equal(first.fc.weight, again.fc.weight)
     assert not torch.equal(first.fc.weight, other.fc.weight)
-    same_count = zoo.load(release.path, num_classes=CLASSES)
-    assert not torch.equal(same_count.fc.weight, release.centers.weight), "num_classes=C is a fresh head, too"
+    assert not torch.equal(first.fc.weight, release.centers.weight), "the centers' number is no centers"
+    first.eval()
     assert torch.equal(first.forward_head(first.forward_features(images), pre_logits=True), encoder(images))
-
-
-def test_loading_an_encoder_draws_no_random_numbers(released):
     state = torch.get_rng_state()
     for kwargs in ({}, {"head": "centers"}, {"drop_rate": 0.1}, {"dtype": torch.float64}):
-        zoo.load(released[0].path, **kwargs)
+        zoo.load(release.path, **kwargs)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_timms_arguments_are_passed_through(released, images):
     release, encoder = released
-    assert zoo.load(release.path, drop_rate=0.3).drop_rate == 0.3
-    habit = zoo.load(release.path, pretrained=True).eval()
-    assert torch.equal(habit(images), encoder(images))
-    gray = zoo.load(release.path, in_chans=1).eval()
+    loaded = zoo.load(str(release.path), pretrained=True, drop_rate=0.3)
+    assert loaded.training and loaded.drop_rate == 0.3, "as timm's create_model returns it"
+    assert torch.equal(loaded.eval()(images), encoder(images))
+    gray = zoo.load(release.path, in_chans=1)
     torch.testing.assert_close(gray.conv1.weight, encoder.conv1.weight.sum(1, keepdim=True))
-    fresh = zoo.load(release.path, in_chans=1, num_classes=CLASSES)
-    assert not torch.equal(fresh.fc.weight, release.centers.weight), "a fresh head with any arguments"
     pooled = zoo.load(release.path, global_pool="max").eval()
     torch.testing.assert_close(pooled(images), encoder.forward_features(images).amax((2, 3)))
 
 
 def test_the_transform_is_the_releases_own(released):
     release, _ = released
-    assert release.preprocess == zoo.release.Preprocess(32, 0.9, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     white = Image.new("RGB", (50, 40), (255, 255, 255))
-    pixels = release.transform()(white)
-    assert pixels.shape == (3, 32, 32)
     expected = torch.tensor([(1 - m) / s for m, s in zip((0.1, 0.2, 0.3), (0.4, 0.5, 0.6), strict=True)])
-    torch.testing.assert_close(pixels, expected.view(3, 1, 1).expand(3, 32, 32))
+    torch.testing.assert_close(release.transform()(white), expected.view(3, 1, 1).expand(3, 32, 32))
     assert release.transform(training=True)(white).shape == (3, 32, 32)
+    noise, again = Image.effect_noise((41, 37), 60), pickle.loads(pickle.dumps(release.transform()))
+    assert torch.equal(again(noise), release.transform()(noise.convert("RGB"))), "for workers of a loader"
 
 
 @pytest.mark.parametrize(
@@ -106,12 +87,3 @@ def test_the_transform_refuses_what_it_would_show_wrongly(released):
     assert torch.equal(small, transform(Image.fromarray(grey.astype(np.uint8))))
     with pytest.raises(DataError, match="ndarray"):
         transform(grey)
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
-def test_the_transform_takes_images_of_any_mode_as_their_rgb(released, mode):
-    image = Image.effect_noise((41, 37), 60).convert("RGB").convert(mode)
-    transform = released[0].transform()
-    assert transform(image).shape == (3, 32, 32)
-    assert torch.equal(transform(image), transform(image.convert("RGB")))
-    assert pickle.loads(pickle.dumps(transform))(image).shape == (3, 32, 32), "for workers of a loader"

@@ -1,12 +1,8 @@
 """A report in Debian's Chromium, as a reader opens it: from the disk, on a desk and on a phone."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,35 +17,29 @@ if not WANTED:
 pytestmark = pytest.mark.skipif(not (WANTED or CHROMIUM.is_file()), reason=f"no {CHROMIUM}")
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def test_a_report_opens_from_the_disk_alone_on_a_desk_and_on_a_phone(tmp_path: Path) -> None:
     from selenium.webdriver import Chrome, ChromeOptions
     from selenium.webdriver.chrome.service import Service
 
     options = ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-background-networking", "hide-scrollbars"):
+    flags = "headless no-sandbox disable-gpu disable-background-networking hide-scrollbars"
+    for flag in (*flags.split(), f"user-data-dir={tmp_path / 'profile'}"):
         options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=Service(str(DRIVER)))
-    yield driver
-    driver.quit()
-
-
-def test_a_report_opens_from_the_disk_alone_on_a_desk_and_on_a_phone(tmp_path: Path, chromium: Any) -> None:
     address = zoo.diagnose(PACO, MOCO, out=tmp_path / "out", sample=60).html.absolute().as_uri()
-    chromium.get_log("performance")  # of the page that it starts with
-    for width in (1280, 360):
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700}
-        chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        chromium.get(address)
-        script = "return [...document.images].map(i => [i.alt, i.naturalWidth, i.clientWidth])"
-        images = chromium.execute_script(script)
-        assert len(images) == len(FIGURES)
-        assert all(alt and natural > 0 and 200 < shown <= width for alt, natural, shown in images)
-        assert chromium.execute_script("return document.documentElement.scrollWidth") == width
-    assert chromium.get_log("browser") == []
-    rows = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
+    with Chrome(options=options, service=Service(str(DRIVER))) as chromium:
+        chromium.get_log("performance")  # of the page that it starts with
+        for width in (1280, 360):
+            metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700}
+            chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            chromium.get(address)
+            script = "return [...document.images].map(i => [i.alt, i.naturalWidth, i.clientWidth])"
+            images = chromium.execute_script(script)
+            assert len(images) == len(FIGURES)
+            assert all(alt and natural > 0 and 200 < shown <= width for alt, natural, shown in images)
+            assert chromium.execute_script("return document.documentElement.scrollWidth") == width
+        assert chromium.get_log("browser") == []
+        rows = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
     sent = [row["params"]["request"]["url"] for row in rows if row["method"] == "Network.requestWillBeSent"]
     assert {url for url in sent if not url.startswith("data:")} == {address}

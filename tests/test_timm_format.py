@@ -1,7 +1,5 @@
 """Models that timm saved are opened, loaded, measured and trained from as releases are; equal to the bit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,16 +10,14 @@ import torch
 from torch import nn
 
 import zoo
+from tests.release_helpers import randomised
 from zoo.errors import ReleaseError, ZooError
 
 
 def save(folder: Path, arch: str = "test_resnet", **args: Any) -> nn.Module:
     """Save a model of random weights as timm does."""
     torch.manual_seed(0)
-    model: nn.Module = timm.create_model(arch, **args).eval()
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.5, 0.5)  # type: ignore[arg-type]
+    model = randomised(timm.create_model(arch, **args))
     timm.models.save_for_hf(model, folder, safe_serialization=True)
     return model
 
@@ -61,13 +57,10 @@ def test_features_and_scores_are_timms_to_the_bit(arch: str, args: dict[str, int
 
 
 def test_names_of_classes_are_the_files_or_imagenets_or_numbers(tmp_path: Path) -> None:
-    save(tmp_path / "own", num_classes=3)
-    assert zoo.open(tmp_path / "own").class_names == ("0", "1", "2")
-    change(tmp_path / "own", label_names=["cat", "dog", "cow"])
-    assert zoo.open(tmp_path / "own").class_names == ("cat", "dog", "cow")
+    save(tmp_path / "own", num_classes=2)
+    assert zoo.open(tmp_path / "own").class_names == ("0", "1")
     change(tmp_path / "own", label_names=["cat", "dog"])
-    with pytest.raises(ReleaseError, match="label_names: found 2"):
-        zoo.open(tmp_path / "own")
+    assert zoo.open(tmp_path / "own").class_names == ("cat", "dog")
     save(tmp_path / "imagenet", num_classes=1000)
     names = zoo.open(tmp_path / "imagenet").class_names
     assert "tench" in names[0] and len(names) == 1000
@@ -93,18 +86,14 @@ def test_it_stays_as_it_is_and_is_not_pushed(tmp_path: Path) -> None:
         ({"num_classes": -1}, "num_classes: found '-1'"),
         ({"architecture": "resnet18"}, "resnet18"),
         ({"model_args": {"pretrained": True}}, "pretrained"),
+        ({"label_names": ["cat", "dog"]}, "label_names: found 2"),
     ],
 )
-def test_a_config_that_means_no_model_is_refused(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_a_config_that_means_no_model_and_a_pickle_are_refused(changes, message, tmp_path) -> None:
     save(tmp_path)
     change(tmp_path, **changes)
     with pytest.raises(ZooError, match=message):
         zoo.load(tmp_path)
-
-
-def test_a_pickle_is_not_read(tmp_path: Path) -> None:
-    timm.models.save_for_hf(timm.create_model("test_resnet"), tmp_path, safe_serialization=False)
+    timm.models.save_for_hf(timm.create_model("test_resnet"), tmp_path / "p", safe_serialization=False)
     with pytest.raises(ReleaseError, match=r"model\.safetensors is missing"):
-        zoo.load(tmp_path)
+        zoo.load(tmp_path / "p")
