@@ -105,7 +105,8 @@ def test_state_dict_restores_an_objective_exactly(name: str) -> None:
         assert torch.equal(value, other.state_dict()[key]), key
 
 
-def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:
+@pytest.mark.parametrize("everything", [True, False])
+def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer(everything: bool) -> None:
     from zoo.recipe import Recipe
     from zoo.training.optim import build_optimizer
 
@@ -113,12 +114,14 @@ def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer() -> None:
         "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=32, depth=1, num_heads=2
     )
     objective = Classify(ClassifyConfig(name="classify"), encoder, INFO)
-    section = Recipe.load("cifar_resnet20.ce_digits_lt50", ["optimizer.decay_norm_and_bias=false"]).optimizer
+    change = f"optimizer.decay_norm_and_bias={everything}".lower()
+    section = Recipe.load("cifar_resnet20.ce_digits_lt50", [change]).optimizer
     groups = build_optimizer(objective, section).param_groups
     decayed = {id(p) for g in groups if g["weight_decay"] > 0 for p in g["params"]}
     assert id(encoder.pos_embed) not in decayed
     assert id(encoder.blocks[0].attn.qkv.weight) in decayed
     assert id(objective.classifier.weight) in decayed  # the released centers
+    assert (id(objective.classifier.bias) in decayed) == everything
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
