@@ -204,12 +204,12 @@ REFUSALS: list[tuple[dict[str, Any], Callable[[Path], Any], str, str]] = [
     (LIST | {"train": "c.txt"}, lines("1.png a\n"), "train", "c.txt"),
     (LIST, lines("1.png a\nlonely\n"), "train", "a.txt: found .*lonely.*, expected a path and a label"),
     (LIST, lines("1.png 0\n2.png -1\n"), "train", "2.png.: found label .-1."),
-    (LIST, lines("1.png 2\n2.png -2\n"), "train", "2.png.: found label .-2."),
     (LIST, lines("1.png cat\n", "2.png catt\n"), "test", "2.png.: found label .catt., .*mean .cat."),
     (PARQUET, lambda root: None, "train", 'no "train" .*found nothing'),
     (PARQUET, shards(train={"labels": [0], "image": "a"}), "none", "no data folder given.*--data DIR"),
     (PARQUET | {"label": "labl"}, shards(train={"labels": [0]}), "train", "found the columns img, label"),
     (PARQUET, shards(train={"labels": [0, -1]}), "train", "p1.png.: found label .-1."),
+    (PARQUET, shards(train={"labels": [2, -2]}), "train", "p1.png.: found label .-2."),
     (PARQUET, shards(train={"labels": [0, 2], "names": "ab"}), "train", "found label .2."),
     (PARQUET, lambda root: (root / "train.parquet").write_bytes(b"none"), "train", "parquet cannot be read"),
 ]
