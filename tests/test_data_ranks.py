@@ -1,5 +1,7 @@
 """The ranks' rows of a batch, epochs drawn with replacement, and the crops that workers make."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -112,11 +114,15 @@ def test_a_drawn_stream_begins_at_any_step_is_cut_into_ranks_and_augments_a_repe
     assert len({view.numpy().tobytes() for view in single}) == len(single)
 
 
-def test_sampling_by_class_needs_labels() -> None:
-    with pytest.raises(RecipeError, match=r'training.sampling: found "square_root", expected "instance"'):
-        Recipe.load("cifar_resnet20.pico_digits_q05", ["training.sampling=square_root"])
-    with pytest.raises(DataError, match='sampling: found "square_root"'):
-        make(digits().without_labels(), sampling="square_root")
+@pytest.mark.parametrize("sampling", ["class_balanced", "square_root"])
+def test_sampling_by_class_needs_every_label(sampling: str) -> None:
+    with pytest.raises(RecipeError, match=rf'training.sampling: found "{sampling}", expected "instance"'):
+        Recipe.load("cifar_resnet20.pico_digits_q05", [f"training.sampling={sampling}"])
+    data = digits()
+    one_unknown = replace(data, labels=np.where(np.arange(len(data)) == 7, -1, data.labels))
+    for unlabelled in (data.without_labels(), one_unknown):
+        with pytest.raises(DataError, match=f'sampling: found "{sampling}"'):
+            make(unlabelled, sampling=sampling)
 
 
 @pytest.mark.parametrize(

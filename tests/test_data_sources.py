@@ -209,6 +209,7 @@ REFUSALS: list[tuple[dict[str, Any], Callable[[Path], Any], str, str]] = [
     (PARQUET, shards(train={"labels": [0], "image": "a"}), "none", "no data folder given.*--data DIR"),
     (PARQUET | {"label": "labl"}, shards(train={"labels": [0]}), "train", "found the columns img, label"),
     (PARQUET, shards(train={"labels": [0, -1]}), "train", "p1.png.: found label .-1."),
+    (PARQUET, shards(train={"labels": [2, -2]}), "train", "p1.png.: found label .-2."),
     (PARQUET, shards(train={"labels": [0, 2], "names": "ab"}), "train", "found label .2."),
     (PARQUET, lambda root: (root / "train.parquet").write_bytes(b"none"), "train", "parquet cannot be read"),
 ]

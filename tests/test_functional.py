@@ -30,12 +30,10 @@ def labels(*values: int) -> Tensor:
 
 def paco(**changes: object) -> float:
     """One anchor of class 0: own key at 1, other-class queue key at 0; centers' logits 2 and 0."""
-    given = dict(alpha=0.5, tau=1.0) | changes
-    q = rows(EAST)
-    prior = given.pop("prior", torch.zeros(2))
-    return functional.paco(
-        q, q, labels(0), rows(NORTH), labels(1), torch.tensor([[2.0, 0.0]]), prior, **given
-    ).item()
+    given = dict(alpha=0.5, tau=1.0, labels=labels(0), log_prior=torch.zeros(2)) | changes
+    q, logits = rows(EAST), torch.tensor([[2.0, 0.0]])
+    queued = dict(queue=rows(NORTH), queue_labels=labels(1))
+    return functional.paco(q, q, center_logits=logits, **queued, **given).item()
 
 
 SCORED = rows([0.9, 0.0], [0.5, 0.0], [0.1, 0.0], [-0.3, 0.0], [-0.7, 0.0])
@@ -107,6 +105,15 @@ def test_a_temperature_is_above_zero(loss, tau: float) -> None:
 def test_what_an_equation_does_not_hold_for_is_named(name: str, call) -> None:
     with pytest.raises(zoo.errors.ArgumentError, match=f"{name}: found"):
         call()
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_that_is_no_class_is_refused_and_not_the_last_one(label: int) -> None:
+    given, prototypes = (rows(EAST), rows(EAST), labels(label)), rows(EAST, NORTH)
+    with pytest.raises(zoo.errors.ArgumentError, match=f"labels: found {label} to {label}"):
+        functional.balanced_contrast(*given, prototypes, tau=1.0)
+    with pytest.raises(zoo.errors.ArgumentError, match=f"labels: found {label} to {label}"):
+        paco(labels=labels(label))
 
 
 # --- identities of the papers -----------------------------------------------------------------------------

@@ -24,6 +24,8 @@ def after_a_step(name: str, **changes: Any) -> Objective:
     objective = build(name, **changes).eval()
     with torch.no_grad():
         objective.update(batch(1), objective(batch(1)))
+        if hasattr(objective, "queue"):
+            objective.queue.keys[6:] = 0.5  # nothing of an empty slot may count
     return objective
 
 

@@ -117,7 +117,7 @@ def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> N
     assert done.returncode == 0, done.stderr
     line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
     found = re.findall(line, done.stdout, re.MULTILINE)
-    assert len(found) == 9
+    assert len(found) == 10
     for case, loss, observed, state, worst, same in found:
         limit = 1e-6 if "classify" in case else 1e-9  # its logits are float32
         assert float(loss) < limit, (case, loss)

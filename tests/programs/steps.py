@@ -1,7 +1,7 @@
 """Started by torchrun in tests/test_ranks.py: the real steps of every objective, on all ranks and on one.
 
 Prints for each case the largest difference of losses, of what was observed and of states from one rank's, and
-whether the ranks' states are the same bits. The encoders have no BatchNorm.
+whether the ranks' states are the same bits. Encoders and heads have no BatchNorm.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def cases() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     pico = "cifar_resnet20.pico_digits_q05"
     yield "pico", pico, (*plain, *QUEUE, "objective.key_groups=1", "objective.prototype_start=1")
     yield "simclr", "cifar_resnet20.simclr_digits_lt50", (*plain, "training.sync_batchnorm=false")
+    moco_v3 = "cifar_resnet20.moco_v3_digits_lt50"  # whose heads always have BatchNorm, here of each row
+    yield "moco_v3", moco_v3, (*SHORT, "training.sync_batchnorm=false")
     yield "margin", "cifar_resnet20.margin_digits_lt50", plain
     yield "bcl", "cifar_resnet20.bcl_digits_lt50", plain
     yield "classify", "cifar_resnet20.balanced_softmax_digits_lt50", SHORT

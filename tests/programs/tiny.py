@@ -14,15 +14,23 @@ VIT = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32
 """Changes of a recipe: an encoder without BatchNorm."""
 
 
+class RowNorm(nn.GroupNorm):
+    """In the place of a head's BatchNorm: statistics are of each row."""
+
+    def __init__(self, features: int, **_: object) -> None:
+        super().__init__(4, features)
+
+
 @contextmanager
 def norm_free() -> Iterator[None]:
-    """Build every backbone with GroupNorm in place of BatchNorm inside the block."""
+    """Build every backbone and head with GroupNorm in place of BatchNorm inside the block."""
     create = backbones.create
 
     def without(arch: str, **args: object) -> nn.Module:
         return grouped(create(arch, **args))
 
-    with mock.patch.object(backbones, "create", without):
+    heads = mock.patch.object(nn, "BatchNorm1d", RowNorm)
+    with heads, mock.patch.object(backbones, "create", without):
         yield
 
 
