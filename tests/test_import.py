@@ -60,3 +60,26 @@ def test_public_names_and_submodules_are_imported_when_they_are_used():
     names = {"open": open}
     exec("from zoo import *", names)
     assert names["open"] is open and names["load"] is zoo.load  # a star leaves the builtins
+
+
+BASE = """
+import sys
+for package in ("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"):
+    sys.modules[package] = None  # as if it were not installed
+import zoo
+from PIL import Image
+images = [Image.new("RGB", (32, 32))]
+assert zoo.open(NAME).nearest_classes(images[0], k=3) and zoo.load(NAME, head="centers")
+assert zoo.predict(NAME, images) and zoo.embed(NAME, images).features.shape == (1, 64)
+zoo.push, zoo.pull, zoo.convert
+try:
+    zoo.pretrain
+except zoo.ZooError as error:
+    print(error)
+""".replace("NAME", repr("cifar_resnet20.paco_digits_lt50"))
+
+
+def test_loading_predicting_and_embedding_need_no_package_of_the_extra_train() -> None:
+    done = subprocess.run([sys.executable, "-c", BASE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 'pip install "contrastive-zoo[train]"' in done.stdout

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from zoo import _timm_hook
-from zoo.errors import ZooError
+from zoo.errors import ZooError, missing_extra
 
 if TYPE_CHECKING:
     from zoo.catalog import list_models, list_recipes, list_sweeps
@@ -71,7 +71,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"zoo.{name}")
     for module, names in _MODULES.items():
         if name in names:
-            globals()[name] = value = getattr(importlib.import_module(module), name)  # found once
+            try:
+                globals()[name] = value = getattr(importlib.import_module(module), name)  # found once
+            except ModuleNotFoundError as error:
+                raise missing_extra(error) from error
             return value
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")
 

@@ -11,6 +11,9 @@ from itertools import islice
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>|<class '(?:\w+\.)*(\w+)'>")  # of other libraries
 
+EXTRA = ("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn")
+"""Packages of the extra `train`, which loading, predicting and the Hub do without."""
+
 
 class ZooError(Exception):
     """Base of every error that a user's input or environment can cause.
@@ -31,6 +34,10 @@ class ArgumentError(ZooError, ValueError):
 
 class ZooWarning(UserWarning):
     """What zoo itself warns of, so that it can be filtered apart from what other libraries say."""
+
+
+class MissingExtra(ZooError, ImportError):
+    """A package of the extra `train` is not installed."""
 
 
 class RecipeError(ZooError):
@@ -63,6 +70,14 @@ class Interrupted(ZooError):
     """Training stopped on a signal; its state is saved and `resume` continues it."""
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h: the same command with `--resume` will succeed
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingExtra:
+    """Return the error that says how to install what was not found; what is of no extra is raised again."""
+    package = str(error.name).partition(".")[0]
+    if package not in EXTRA:
+        raise error
+    return MissingExtra(f'needs the package {package}: pip install "contrastive-zoo[train]"')
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from zoo.cli import experiments, releases, show, training
 from zoo.cli.app import app, say
-from zoo.errors import ZooError, ZooWarning, one_line
+from zoo.errors import ZooError, ZooWarning, missing_extra, one_line
 from zoo.launch import launched, rank
 
 for _command in (  # in the order of `zoo --help`
@@ -38,6 +38,9 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             app()
+    except ModuleNotFoundError as error:
+        say(str(missing_extra(error)))
+        sys.exit(1)
     except (ZooError, OSError) as error:
         say(str(error))
         sys.exit(error.exit_code if isinstance(error, ZooError) else 1)
