@@ -24,6 +24,7 @@ def evaluate(
     settings: list[str] | None = Option(None, "--set", metavar="KEY=VALUE", help="A setting, e.g. k=200."),
     workers: int | None = WORKERS,
     device: str = DEVICE,
+    save: bool = Option(True, help="Record the result in metrics.json and card."),
     out: Path | None = Option(None, "--out", help="Folder for a training's state. Default: RELEASE/run."),
     resume: bool = RESUME,
 ) -> None:
@@ -35,13 +36,13 @@ def evaluate(
 
     parse_protocol(protocol, chosen)  # here, since a wrong key may be the name of an argument below
     release = zoo.open(name)
-    chosen |= {"device": device, "workers": workers, "out": out, "resume": resume}
+    chosen |= {"device": device, "workers": workers, "save": save, "out": out, "resume": resume}
     entry = zoo.evaluate(release, protocol, data, **chosen)
     print_evaluations([entry])
     used = [f"{key}={value}" for key, value in (entry["settings"] | entry["chosen"]).items()]
     print(", ".join([f"{entry['test_set']['num_images']:,} test images", *used]))
     where, why = f"recorded in {release.path / 'metrics.json'}", "only a release folder of yours is changed"
-    print(where if release.writable else f"not recorded: {why}")
+    print(where if save and release.writable else f"not recorded: {why if save else '--no-save'}")
 
 
 def embed(

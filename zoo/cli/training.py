@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Argument, BadParameter, Option
 
-from zoo.cli.app import DATA, INIT, OUT, RESUME, SET, TRAIN_DEVICE, check_early, with_device
+from zoo.cli.app import DATA, INIT, OUT, RESUME, SET, TRAIN_DEVICE, check_early, say, with_device
 from zoo.cli.show import print_release
 
 
@@ -51,6 +51,12 @@ def pretrain(
         for part, seconds in times.items():
             print(f"{part:10} {1e3 * seconds:10,.1f} ms {seconds / times['step']:7.1%}")
         return
+    if recipe is None:
+        section, view = planned.training, planned.views.eval
+        shape = (
+            f"{section.epochs} epoch(s), batch size {section.batch_size}, {view.size} x {view.size} pixels"
+        )
+        say(f"made {planned.name}: {shape}, learning rate {planned.optimizer.lr:g}; --set changes any value")
     print_release(pretraining.pretrain(planned, out=out, data=root, resume=resume))
 
 
