@@ -36,10 +36,6 @@ class ZooWarning(UserWarning):
     """What zoo itself warns of, so that it can be filtered apart from what other libraries say."""
 
 
-class MissingExtra(ZooError, ImportError):
-    """A package of the extra `train` is not installed."""
-
-
 class RecipeError(ZooError):
     """A recipe cannot be read, or asks for something impossible."""
 
@@ -72,12 +68,12 @@ class Interrupted(ZooError):
     exit_code = 75  # EX_TEMPFAIL of sysexits.h: the same command with `--resume` will succeed
 
 
-def missing_extra(error: ModuleNotFoundError) -> MissingExtra:
+def missing_extra(error: ModuleNotFoundError) -> ZooError:
     """Return the error that says how to install what was not found; what is of no extra is raised again."""
     package = str(error.name).partition(".")[0]
     if package not in EXTRA:
         raise error
-    return MissingExtra(f'needs the package {package}: pip install "contrastive-zoo[train]"')
+    return ZooError(f'needs the package {package}: pip install "contrastive-zoo[train]"')
 
 
 def one_line(text: str) -> str:

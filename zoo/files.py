@@ -25,6 +25,12 @@ _LARGEST_OBJECT = 1 << 24  # bytes
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
+def cache_folder(name: str) -> Path:
+    """Return the folder `name` of this project's caches, below `$XDG_CACHE_HOME` or `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
+    return Path(base, "zoo", name)
+
+
 def is_file(path: str | Path) -> bool:
     """Whether there is such a file; never raises, as `Path.is_file` does for names that no file can have."""
     return os.path.isfile(path)  # noqa: PTH113

@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
-from zoo.files import write_atomic, write_text, writing
+from zoo.files import cache_folder, write_atomic, write_text, writing
 from zoo.launch import processes_per_node
 from zoo.release.tensors import to_rgb
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # raster formats alone: Pillow gives PostScript to another program
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
+MANY = 1_000  # images that take more than a moment
 _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], floats in 0..1"
 
 
@@ -106,8 +107,8 @@ def own_cores() -> int:
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    """Show a bar, or a line where there is no terminal, and yield what is called with each number done."""
-    if not sys.stderr.isatty():
+    """Show a bar, of many a line where there is no terminal; yield what is called with each number done."""
+    if total > MANY and not sys.stderr.isatty():
         logging.getLogger("zoo").info("%s %s images", doing, f"{total:,}")
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         yield partial(bar.advance, bar.add_task(doing, total=total))
@@ -130,8 +131,7 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
             status = os.stat(path)  # noqa: PTH116
             # a copy can bring an old modification time along, but nobody sets the time of the change itself
             key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
-    file = Path(base, "zoo", "decoded", f"{key.hexdigest()[:32]}.raw")
+    file = cache_folder("decoded") / f"{key.hexdigest()[:32]}.raw"
     width, height = (image_size, image_size) if image_size else dataset.size_of(0)
     checksum = file.with_suffix(".sha256")
     with writing(f'"{file}"', DataError):

@@ -18,16 +18,12 @@ from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.schema import ACCURACIES
 
+_BY_NAME = (
+    *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
+    *("class_balanced_sampling", "crt", "tau_normalized", "lws", "ldam_drw"),
+)
 METHODS: dict[str, Any] = {
-    "cross_entropy": "cross_entropy",
-    "balanced_softmax": "balanced_softmax",
-    "logit_adjustment": "logit_adjustment",
-    "post_hoc_logit_adjustment": "post_hoc_logit_adjustment",
-    "class_balanced_sampling": "class_balanced_sampling",
-    "crt": "crt",
-    "tau_normalized": "tau_normalized",
-    "lws": "lws",
-    "ldam_drw": "ldam_drw",
+    **{name: name for name in _BY_NAME},
     "from_centers": {"name": "from_centers", "prior": False},
     "from_centers_prior": {"name": "from_centers", "prior": True},
     "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},

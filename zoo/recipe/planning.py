@@ -86,9 +86,10 @@ def make(
     """
     if (init is None) == (arch is None):
         raise RecipeError(f"found no recipe, init {init} and arch {arch}, expected one of the three")
-    file, tunes = Path(__file__).parent / "made" / f"{kind}.yaml", kind == "finetuning"
-    if not file.is_file():
+    if kind not in ("finetuning", "moco", "simclr"):
         raise RecipeError(f'objective: found "{kind}", expected moco or simclr without a recipe')
+    tunes = kind == "finetuning"
+    file = Path(__file__).parent / "made" / ("finetuning.yaml" if tunes else "pretraining.yaml")
     train_set = open_dataset(config, "train", root, unlabelled=not tunes)
     classes = train_set.num_classes > 1 and bool((train_set.class_counts > 1).any())
     if not (tunes or classes) and config.holdout is not None:  # nothing could be measured by it
@@ -109,6 +110,7 @@ def make(
     plain = config.model_dump(mode="json")
     words = data_words({**plain, "name": data_name(config.source, root)})
     values = {
+        "kind": kind,
         "words": words,
         "tag": re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_")[:48] or "data",
         "data": plain | start["pixels"] | {"partial_labels": None},

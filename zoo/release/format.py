@@ -131,7 +131,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
     fetched = is_file(weights)  # else only what describes them was asked for
-    shapes, recorded = (read_shapes(weights), sha256(weights)) if fetched else ({}, None)
+    shapes, recorded = (read_shapes(weights), known_sha256(weights)) if fetched else ({}, None)
     shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
     linear = bool(classes) and len(shape) == 2 and shape[0] == classes
     width = shape[1] if linear else raw.get("num_features")
@@ -178,9 +178,10 @@ def _without_default_pool(architecture: str, args: Mapping[str, Any]) -> dict[st
     import torch
 
     kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
-    with suppress(Exception), torch.device("meta"):  # any of 1,400 constructors; loading reports it
-        same = len({str(timm.create_model(architecture, **each)) for each in ({}, kept)}) == 1
-        return {} if [*kept] == ["global_pool"] and same else kept
+    if [*kept] == ["global_pool"]:
+        with suppress(Exception), torch.device("meta"):  # any of 1,400 constructors; loading reports it
+            default, given = (str(timm.create_model(architecture, **each)) for each in ({}, kept))
+            return {} if given == default else kept
     return kept
 
 
@@ -226,8 +227,7 @@ def known_sha256(file: Path) -> str:
     """Return the SHA-256 of a file, remembered below `$XDG_CACHE_HOME/zoo` while its size and times stay."""
     status = file.stat()
     key = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
-    entry = Path(base, "zoo", "sha256", hashlib.sha256(os.fsencode(key)).hexdigest())
+    entry = files.cache_folder("sha256") / hashlib.sha256(os.fsencode(key)).hexdigest()
     with suppress(OSError, UnicodeDecodeError):
         return files.read_text(entry, 64)
     found = sha256(file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 
 from zoo.errors import TrainingError, ZooWarning, first_line
 from zoo.files import read_object, sync, write_atomic, write_text, writing
+from zoo.release.format import sha256
 
 CHECKPOINT_FORMAT = 2
 _NAME = f"step-{'[0-9]' * 9}"
@@ -46,7 +46,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
             torch.save({"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}, opened)
         sync(temporary)
         file.unlink(missing_ok=True)  # a damaged one that was passed over; the record comes first
-        write_text(file.with_suffix(".json"), json.dumps({"sha256": _sha256(temporary)}), parents=False)
+        write_text(file.with_suffix(".json"), json.dumps({"sha256": sha256(temporary)}), parents=False)
 
     try:
         with writing(f'checkpoint "{file}"', TrainingError):
@@ -63,7 +63,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
 def read(file: Path) -> Checkpoint:
     """Read a checkpoint, TrainingError if it is damaged; `weights_only` lets no pickle in it run code."""
     try:
-        expected, found = read_object(file.with_suffix(".json")).get("sha256"), _sha256(file)
+        expected, found = read_object(file.with_suffix(".json")).get("sha256"), sha256(file)
         if found != expected:
             raise ValueError(f"found sha256 {found[:12]}..., its record has {str(expected)[:12]}")
         data = torch.load(file, map_location="cpu", weights_only=True)
@@ -84,8 +84,3 @@ def newest(folder: Path) -> Checkpoint | None:
     if list_checkpoints(folder):
         raise TrainingError(f'no checkpoint in "{folder}" can be read; begin again in another --out')
     return None
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
