@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from zoo import catalog, hub
 from zoo.config import Config, is_number, parse
@@ -49,8 +49,6 @@ class Evaluated(Config):
 
 class RunRecord(Config):
     """A finished training and all that was measured on it."""
-
-    model_config = ConfigDict(extra="ignore")  # files of before had more
 
     name: str
     """Of the weights, which is the recipe's."""
