@@ -76,7 +76,9 @@ def _row(
 
     ours = iter(enumerate(_for_ever(loader), recipe.training.epochs // 2 * STEPS_AN_EPOCH))
     pixels = torch.from_numpy(photos.arrays).permute(0, 3, 1, 2)
-    two_views = authors.TwoViews(pixels, torch.from_numpy(dataset.labels.copy()), recipe.data.mean, recipe.data.std)
+    two_views = authors.TwoViews(
+        pixels, torch.from_numpy(dataset.labels.copy()), recipe.data.mean, recipe.data.std
+    )
     theirs = authors.batches(two_views, recipe.training.batch_size, workers)
 
     def our_step() -> None:
