@@ -213,7 +213,7 @@ def test_other_teachers_are_not_the_same_training(taught: Release, tmp_path: Pat
 def test_a_student_keeps_its_teachers_licence(
     known: Release, licenses: list[str], expected: str, tmp_path: Path
 ) -> None:
-    from zoo.pretraining import inherited
+    from zoo.report.finish import inherited
 
     copies = [Path(shutil.copytree(known.path, tmp_path / license)) for license in licenses]
     teachers = [zoo.open(each).with_license(each.name).path for each in copies]

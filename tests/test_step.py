@@ -21,7 +21,7 @@ from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError
 from zoo.modules import KeyQueue
 from zoo.objectives import Output
-from zoo.ranks import Ranks
+from zoo.modules.ranks import Ranks
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, profile
 from zoo.training.build import open_loader, require_batches

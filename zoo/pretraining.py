@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
-import torch
-
 from zoo import hub
-from zoo.data import ImageDataset, open_dataset
+from zoo.data import open_dataset
 from zoo.data.any_data import Data, own_root
-from zoo.data.config import data_words
-from zoo.data.dataset import Root, list_images
+from zoo.data.dataset import Root
 from zoo.errors import DataError, TrainingError
-from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data
-from zoo.evaluation.measure import ProbeData, measure
-from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS, is_file, write_text
 from zoo.launch import restarted
-from zoo.objectives import OBJECTIVES, Objective
+from zoo.objectives import OBJECTIVES
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.recipe.planning import make, plan_pretraining
-from zoo.release import Release, provenance, write_release
+from zoo.release import Release
 from zoo.release.format import holds_release
-from zoo.release.provenance import inherited_license
-from zoo.release.tensors import ImageList, round_to_half
-from zoo.report.pictures import draw_pictures
-from zoo.report.sample import Sample
-from zoo.report.subject import Subject
-from zoo.training import RunFolder, Trained, build_objective, cpu_threads, pick_device
-from zoo.training.build import teachers_of
+from zoo.release.tensors import ImageList
+from zoo.report.finish import Sets, finish
+from zoo.training import RunFolder, build_objective, cpu_threads, pick_device
 from zoo.training.distributed import join
-from zoo.training.facts import training_facts
-from zoo.training.progress import say
 from zoo.training.run import check_same_run, is_same
 from zoo.training.signals import interruptible
 from zoo.training.snapshot import checkpoint_of, trained_until
-from zoo.training.stages import STAGE, beginning, close, recorded, train_stages
+from zoo.training.stages import STAGE, beginning, train_stages
 
 DATA_FOLDER = "data_folder.txt"
 """File of a run's own folder that says where its data are, for `snapshot`; it is never published."""
-Sets = tuple[ImageDataset, ImageDataset | None]
-"""The training images, and the test images where there are some."""
 
 
 def pretrain(
@@ -229,101 +215,3 @@ def _require_free(out: Path) -> None:
     for other in (out.resolve() / "run", out.resolve(), *out.resolve().parents):
         if RunFolder(other).is_one():
             raise TrainingError(f'out: "{out}" has a training, in "{other}"; choose another --out')
-
-
-def finish(
-    recipe: Recipe,
-    objective: Objective,
-    stages: Sequence[Trained],
-    sets: Sets,
-    state: Path,
-    out: Path,
-    *,
-    ranks: int = 1,
-    images: Mapping[str, ImageList] | None = None,
-) -> None:
-    """Measure a trained objective as the recipe says, draw it, and write its release to `out`.
-
-    Pictures, and the trainings that protocols do, are kept in the folder `state`.
-    """
-    license = inherited(recipe)  # a start that has gone is found before hours of measuring
-    train_set, test_set = sets
-    encoder, centers = objective.encoder, objective.centers()
-    half = recipe.training.release_dtype == "float16"
-    if half:  # every figure is then of what is released
-        encoder.load_state_dict(round_to_half(encoder.state_dict()))
-    # as it is in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
-    encoder.to(memory_format=torch.contiguous_format)
-    measured = Encoder.of_recipe(encoder, recipe)
-    # all training images, also where a part was for validation: as `zoo evaluate` will have it
-    data = ProbeData(measured, train_set, test_set)
-    if recipe.method is not None:
-        assert centers is not None  # a method is one of the objective `classify`
-        centers = close(recipe.method, centers, lambda: data.train)
-    if half and centers is not None:
-        centers = centers._replace(**round_to_half(centers._asdict()))
-    # its folder is named by the encoder's weights, so what is there can always be continued
-    probe_run = ProbeRun(recipe.data, state, resume=True)
-    entries = [
-        measure(protocol, data, test_set, centers, probe_run)
-        for protocol in recipe.evaluation
-        if test_set is not None
-    ]
-    dataset, steps = train_set.describe(), sum(stage.steps for stage in stages)
-    # a snapshot's run may have gone on
-    rows, class_rows = (
-        [row for row in found if row["step"] <= steps] for found in recorded([stage.run for stage in stages])
-    )
-    training = training_facts(recipe, objective, stages, train_set, ranks)
-    names, counts, sample = train_set.class_names, torch.from_numpy(train_set.class_counts), None
-    if recipe.evaluation and test_set is not None:  # else nothing was encoded
-        sample = Sample(data.test, torch.from_numpy(test_set.labels.copy()), names, counts)
-    say("drawing the release's pictures")
-    subject = Subject(
-        name=recipe.name,
-        objective=recipe.objective.name,
-        data=data_words(dataset),
-        recipe=recipe.model_dump(mode="json"),
-        rows=rows,
-        class_rows=class_rows,
-        class_names=names,
-        class_counts=counts,
-        centers=centers,
-        evaluations=entries,
-        sample=sample,
-        label=recipe.name,
-        group=recipe.name,
-    )
-    pictures = draw_pictures(subject, state)
-    write_release(
-        out,
-        name=recipe.name,
-        encoder=encoder,
-        arch=recipe.backbone.arch,
-        model_args=recipe.backbone.args,
-        preprocess=measured.preprocess,
-        class_names=names,
-        centers=centers,
-        objective=recipe.objective.name,
-        dataset=dataset,
-        recipe_text=recipe.to_yaml(),
-        metrics={"format": 1, "training": training, "evaluations": entries},
-        history=provenance.gather_history(rows, class_rows),
-        images=images or _list_images(*sets),
-        pictures=pictures,
-        description=recipe.description,
-        license=license,
-        dtype=recipe.training.release_dtype,
-    )
-
-
-def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict[str, ImageList]:
-    train = list_images(train_set)
-    test = None if train is None or test_set is None else list_images(test_set)
-    return {split: each for split, each in (("train", train), ("test", test)) if each is not None}
-
-
-def inherited(recipe: Recipe) -> str:
-    """Return the licence of the weights, that of those they were trained or distilled from."""
-    sources = [*teachers_of(recipe), *([] if recipe.init is None else [recipe.init.release])]
-    return inherited_license(str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules.batchnorm import convert_ghost_batchnorm, ghosts
-from zoo.ranks import ALONE, Ranks
+from zoo.modules.ranks import ALONE, Ranks
 
 QueueSize = Annotated[int, Field(ge=1, description="K; need not be a multiple of the batch size.")]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo.config import Config
 from zoo.data.batches import Batch
 from zoo.modules import Centers, Teacher
-from zoo.ranks import ALONE, Ranks
+from zoo.modules.ranks import ALONE, Ranks
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
 

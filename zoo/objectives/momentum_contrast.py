@@ -18,8 +18,8 @@ from zoo import functional, modules
 from zoo.backbones import feature_dim
 from zoo.config import Config
 from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, unit_rows, value_at
+from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-from zoo.ranks import ALONE, Ranks
 
 Granularity = Literal["step", "sample", "dimension"]
 

@@ -12,8 +12,8 @@ from zoo import backbones, hub
 from zoo.data import ImageDataset, TrainLoader
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
 from zoo.modules import Centers, Normalization, Teacher, has_batchnorm
+from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
-from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.provenance import TEACHERS, teacher_sha256

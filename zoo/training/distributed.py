@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zoo.errors import RanksLost, TrainingError, first_line
 from zoo.launch import launched, local_rank, rank
-from zoo.ranks import ALONE, Ranks
+from zoo.modules.ranks import ALONE, Ranks
 
 TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, 600: a step, its data included, takes less
 # gloo and NCCL report lost ranks as RuntimeErrors like any other

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from zoo.errors import ZooWarning, first_line
+from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Output
-from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.release.schema import LIBRARY
 

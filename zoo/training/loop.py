@@ -13,8 +13,8 @@ from torch import nn
 
 from zoo.data import Batch, ImageDataset
 from zoo.errors import Interrupted, TrainingError, first_line
+from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Objective
-from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.training.build import open_loader, require_batches
 from zoo.training.checkpoint import Checkpoint

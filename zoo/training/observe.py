@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.data import Batch
 from zoo.functional.checks import to_float32
+from zoo.modules.ranks import Ranks
 from zoo.objectives import Objective, Output
 from zoo.objectives.paco import GPaCo, PaCo
 from zoo.objectives.sup_con import SupCon
-from zoo.ranks import Ranks
 
 ROWS = 256  # of a batch's first images, of which scores, pairs and probabilities are measured
 SCORED_KEYS = 4096  # at least, evenly spaced: of 65,536 all would take a third of the loss's own time

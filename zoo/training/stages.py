@@ -13,8 +13,8 @@ from zoo.config import parse
 from zoo.data import ImageDataset
 from zoo.errors import RecipeError
 from zoo.modules import Centers
+from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Classify, Objective
-from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.recipe import sections as m
 from zoo.training.build import build_objective

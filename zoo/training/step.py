@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from zoo.data import Batch
 from zoo.errors import RecipeError
 from zoo.modules import running_statistics, synchronize_batchnorm
+from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Objective, Output
-from zoo.ranks import ALONE, Ranks
 from zoo.recipe import Recipe
 from zoo.seeding import derive_seed
 from zoo.training.distributed import data_parallel
