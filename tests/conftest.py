@@ -144,7 +144,7 @@ def moco(tmp_path_factory: pytest.TempPathFactory) -> Release:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let trainings get a picture that is there already: drawing is most of a short one's time."""
-    monkeypatch.setattr("zoo.pretraining.draw_pictures", draw_nothing)
+    monkeypatch.setattr("zoo.report.finish.draw_pictures", draw_nothing)
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ LONGER = (
 )
 
 
-@mock.patch("zoo.pretraining.draw_pictures", draw_nothing)
+@mock.patch("zoo.report.finish.draw_pictures", draw_nothing)
 def measured(method: str, folder: Path, *changes: str, init: Release | None = None) -> dict[str, Any]:
     start = [] if init is None else [f"init={{release: {init.path}}}"]
     made = zoo.pretrain(

@@ -30,6 +30,6 @@ def draw_no_figure(key: str, subjects: Sequence[Subject], *_: Path) -> dict[str,
 
 
 if __name__ == "__main__":
-    zoo.pretraining.draw_pictures = draw_nothing
+    zoo.report.finish.draw_pictures = draw_nothing
     setattr(zoo.report.diagnose, "draw", draw_no_figure)  # noqa: B010
     main()
