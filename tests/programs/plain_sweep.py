@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import zoo.pretraining
 import zoo.report.diagnose
+import zoo.report.finish
 from zoo import catalog
 from zoo.cli import main
 from zoo.report.subject import Subject
