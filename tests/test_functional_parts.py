@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo import functional
-from zoo.objectives.base import share_of_weight
 from zoo.modules.ranks import Ranks
+from zoo.objectives.base import share_of_weight
 
 
 def test_losses_of_parts_that_see_each_other_have_the_mean_of_the_whole() -> None:

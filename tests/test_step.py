@@ -20,8 +20,8 @@ from zoo.cli.app import app
 from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError
 from zoo.modules import KeyQueue
-from zoo.objectives import Output
 from zoo.modules.ranks import Ranks
+from zoo.objectives import Output
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, profile
 from zoo.training.build import open_loader, require_batches

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tests.programs.tiny import norm_free
 from zoo.data import Batch, TrainLoader, open_dataset
-from zoo.objectives import Objective
 from zoo.modules.ranks import ALONE, Ranks
+from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective
 from zoo.training.build import open_loader
