@@ -34,9 +34,10 @@ def test_supervised_objectives_learn_the_digits(name: str, tmp_path: Path) -> No
 
 
 def gain(name: str, release: zoo.Release, recipe: Recipe) -> float:
-    """Balanced accuracy of the linear probe, above that of the encoder that the training began with."""
+    """Balanced accuracy of the first probe, above that of the encoder that the training began with."""
     start = demo._probe(demo._random_encoder(recipe), recipe)
-    return float(metrics(release, "linear")["balanced_accuracy"] - start["balanced_accuracy"])
+    protocol = next(each.protocol for each in recipe.evaluation if each.protocol != "classifier")
+    return float(metrics(release, protocol)["balanced_accuracy"] - start["balanced_accuracy"])
 
 
 # Points gained over the starting encoder: about half of what the recipe's header reports for seed 0.
@@ -47,8 +48,8 @@ MARGINS: dict[str, tuple[float, list[str]]] = {
     "cifar_resnet20.moco_v3_digits_lt50": (5, []),
     "cifar_resnet20.simclr_digits_lt50": (5, []),
     "cifar_resnet20.sup_con_digits_lt50": (8, []),
-    # nine seeds had gains of 1 to 12, mean 7
-    demo.MOCO: (2.5, ["training.epochs=60", "objective.feature_transform.start_epoch=20"]),
+    # three seeds had gains of 24 to 27; raw pixels are 16 above the starting encoder
+    demo.MOCO: (18, []),
     # from its contrast alone, without the classifier's loss to learn from instead: 15 to 19
     BCL: (8, ["training.epochs=30", "objective.classification_weight=0.0"]),
 }
