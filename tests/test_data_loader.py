@@ -11,9 +11,9 @@ import torch
 from tests.data_fixtures import MEAN, STD, list_dataset, photo
 from zoo.config import parse
 from zoo.data import DataConfig, TrainLoader, ViewsConfig, open_dataset
+from zoo.data.batches import derive_seed
 from zoo.data.config import Digits
 from zoo.errors import DataError, ZooError
-from zoo.seeding import derive_seed
 
 CROP = {"op": "random_resized_crop", "size": 8}
 MOCO = [CROP, *({"op": op} for op in ("color_jitter", "grayscale", "horizontal_flip"))]

@@ -10,11 +10,10 @@ from torchvision.transforms import v2
 from tests.data_fixtures import MEAN, STD, list_dataset, photo
 from tests.test_data_loader import CROP, EVERY_BACKEND, MOCO, digits, make, same
 from zoo.data import Batch
-from zoo.data.batches import CPU_PART, epoch_order
+from zoo.data.batches import CPU_PART, derive_seed, epoch_order
 from zoo.data.views import transforms
 from zoo.errors import DataError, RecipeError
 from zoo.recipe import Recipe
-from zoo.seeding import derive_seed
 
 EVERY = [  # every operation
     [*MOCO, {"op": "gaussian_blur", "kernel_size": 3}, {"op": "solarize"}],

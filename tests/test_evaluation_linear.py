@@ -9,11 +9,11 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from zoo.data.batches import derive_seed
 from zoo.data.long_tail import rank_in_class
 from zoo.errors import DataError, ZooError
 from zoo.evaluation.linear import fit_linear
 from zoo.functional import knn_predict
-from zoo.seeding import derive_seed
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ _MODULES = {
 _SUBMODULES = frozenset(
     {
         *("backbones", "catalog", "config", "conversion", "data", "evaluation", "experiments", "functional"),
-        *("hub", "modules", "objectives", "pretraining", "release", "seeding", "training"),
+        *("hub", "modules", "objectives", "pretraining", "release", "training"),
     }
 )
 

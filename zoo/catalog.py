@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from os.path import isfile
 from pathlib import Path
 
 from zoo.config import MAX_YAML_BYTES, plain_kind
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.files import is_file, read_text
+from zoo.files import read_text
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -72,9 +73,9 @@ def is_shipped(folder: Path) -> bool:
 def recipe_path(name_or_file: str | Path) -> Path:
     """Return the file of a recipe's name or file; raise a `RecipeError` with the nearest name for neither."""
     path, shipped = Path(name_or_file), _shared("recipes") / f"{name_or_file}.yaml"
-    if is_file(path):
+    if isfile(path):
         return path
-    if is_file(shipped) and shipped.parent == _shared("recipes"):
+    if isfile(shipped) and shipped.parent == _shared("recipes"):
         return shipped
     near = did_you_mean(name_or_file, list_recipes())
     raise RecipeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -66,6 +67,14 @@ class Interrupted(ZooError):
     """Training stopped on a signal; its state is saved and `resume` continues it."""
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h: the same command with `--resume` will succeed
+
+
+def processes() -> tuple[int, int]:
+    """Return this process's number and how many train together, as torchrun's variables say; else 0 and 1."""
+    try:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError as error:
+        raise ZooError(f"RANK, WORLD_SIZE: {error}, expected the whole numbers that torchrun sets") from None
 
 
 def missing_extra(error: ModuleNotFoundError) -> ZooError:

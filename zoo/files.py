@@ -11,6 +11,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,6 @@ def cache_folder(name: str) -> Path:
     return Path(base, "zoo", name)
 
 
-def is_file(path: str | Path) -> bool:
-    """Whether there is such a file; never raises, as `Path.is_file` does for names that no file can have."""
-    return os.path.isfile(path)  # noqa: PTH113
-
-
-def is_dir(path: str | Path) -> bool:
-    """Whether there is such a folder; never raises."""
-    return os.path.isdir(path)  # noqa: PTH112
-
-
-def exists(path: str | Path) -> bool:
-    """Whether there is such a file or folder; never raises."""
-    return os.path.exists(path)  # noqa: PTH110
-
-
 def names_in(folder: str | Path) -> list[str]:
     """Return the sorted names in a folder; none where it is missing or may not be read."""
     try:
@@ -56,7 +42,7 @@ def names_in(folder: str | Path) -> list[str]:
 
 def is_unused(folder: str | Path) -> bool:
     """Whether there is nothing of this name, or an empty folder."""
-    return not exists(folder) or (is_dir(folder) and not names_in(folder))
+    return not exists(folder) or (isdir(folder) and not names_in(folder))
 
 
 def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool = True) -> None:
@@ -120,8 +106,8 @@ def check_writable(file: Path) -> None:
     """Make a file's folder; raise ZooError where the file could not be written after what takes long."""
     with writing(f'"{file}"'):
         file.parent.mkdir(parents=True, exist_ok=True)
-        if is_dir(file) or not os.access(file.parent, os.W_OK):
-            raise OSError("it is a folder" if is_dir(file) else "no files may be made in its folder")
+        if isdir(file) or not os.access(file.parent, os.W_OK):
+            raise OSError("it is a folder" if isdir(file) else "no files may be made in its folder")
 
 
 @contextmanager
@@ -163,30 +149,6 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
     with _opened(folder) as descriptor:
         fcntl.flock(descriptor, how)
         yield
-
-
-@contextmanager
-def replacing(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder, which takes the place of `folder`, with all that is in it, when the block ends.
-
-    On an error the old folder is left as it was. Raises ZooError if it cannot be written.
-    """
-    folder = folder.resolve()  # of a link, the folder that it stands for
-    old = folder.with_name(f".{folder.name}.old.{uuid.uuid4().hex}")  # which no sweep takes for abandoned
-    with writing(f'"{folder}"'), staging(folder) as new:
-        yield new
-        for file in [*new.rglob("*"), new]:
-            sync(file)
-        if exists(folder):
-            folder.rename(old)
-        try:
-            new.rename(folder)
-        except OSError:
-            if exists(old):
-                old.rename(folder)
-            raise
-        sync(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def temporary_files(folder: Path) -> list[Path]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import nullcontext
+from os.path import isfile
 from pathlib import Path
 
 from zoo import hub
@@ -12,8 +14,7 @@ from zoo.data.any_data import Data, own_root
 from zoo.data.dataset import Root
 from zoo.errors import DataError, TrainingError
 from zoo.evaluation.evaluate import own_data
-from zoo.files import RUNS, is_file, write_text
-from zoo.launch import restarted
+from zoo.files import RUNS, write_text
 from zoo.objectives import OBJECTIVES
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
@@ -70,7 +71,7 @@ def pretrain(
         recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
     )
     out = RUNS / planned.name if out is None else Path(out)
-    resume = resume or restarted()
+    resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # torchrun began anew
     if holds_release(out):
         finished = hub.open(out)
         if resume and is_same(dict(finished.recipe), planned):
@@ -192,7 +193,7 @@ def snapshot(
     checkpoint = checkpoint_of(folder, step)
     if out is not None:
         _require_free(Path(out))  # before the data are read
-    if data is None and is_file(folder.path / DATA_FOLDER):
+    if data is None and isfile(folder.path / DATA_FOLDER):
         data = Path((folder.path / DATA_FOLDER).read_text("utf-8").strip())
     sets = open_sets(recipe, own_root(data, recipe.data))
     with cpu_threads(recipe.training.threads):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version
+from os.path import exists, isfile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ from typer.core import TyperGroup
 
 from zoo import __version__, catalog, hub
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ZooError
-from zoo.files import check_writable, exists, is_file
-from zoo.launch import launched
+from zoo.errors import RecipeError, ZooError, processes
+from zoo.files import check_writable
 
 DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
@@ -69,8 +69,8 @@ def check_launch(
     versions: bool = Option(False, "--version", is_eager=True, callback=_print_versions, help="Print them."),
 ) -> None:
     """Pretrained contrastive encoders you can load, reproduce, publish and fine-tune."""
-    if launched() > 1 and (command := context.invoked_subcommand) not in DISTRIBUTED:
-        raise ZooError(f"zoo {command}: torchrun started {launched()} processes, expected one")
+    if (size := processes()[1]) > 1 and (command := context.invoked_subcommand) not in DISTRIBUTED:
+        raise ZooError(f"zoo {command}: torchrun started {size} processes, expected one")
 
 
 def check_early(
@@ -90,7 +90,7 @@ def check_early(
         if out.suffix.lower() not in ends.split():
             raise ZooError(f'--out: found "{out}", expected a file that ends in {ends}')
         check_writable(out)
-    elif out is not None and is_file(out):
+    elif out is not None and isfile(out):
         raise ZooError(f'--out: found the file "{out}", expected a folder to create')
     for name in names:
         hub.resolve(name)

@@ -7,15 +7,14 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from os.path import isdir, isfile
 from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
 from zoo import catalog, hub
 from zoo.config import dump_yaml
-from zoo.errors import RecipeError, one_line
-from zoo.files import is_dir, is_file
-from zoo.launch import rank
+from zoo.errors import RecipeError, one_line, processes
 from zoo.release.schema import PREFERRED
 
 if TYPE_CHECKING:
@@ -81,8 +80,8 @@ def show(
     full: bool = Option(False, "--full", help="Also a release's centers, and every value of its recipe."),
 ) -> None:
     """Show a release's figures and the lines that load it; a recipe or sweep; or what a key means."""
-    recipe, sweep = is_file(name) or name.endswith((".yaml", ".yml")), name in catalog.list_sweeps()
-    if name in catalog.list_models() or is_dir(name) or (set(name) & set("/:") and not recipe):
+    recipe, sweep = isfile(name) or name.endswith((".yaml", ".yml")), name in catalog.list_sweeps()
+    if name in catalog.list_models() or isdir(name) or (set(name) & set("/:") and not recipe):
         _show_release(name, full)
     elif recipe or sweep or name in catalog.list_recipes():
         path = catalog.sweep_path(name) if sweep else catalog.recipe_path(name)
@@ -136,7 +135,7 @@ def print_release(release: Release, name: str | None = None) -> None:
     """Print a release's facts and figures, and the lines that load it by `name`; on rank 0 alone."""
     from zoo.release.provenance import began_with
 
-    if rank() > 0:
+    if processes()[0] > 0:
         return
     config, training, view = release.config, release.metrics["training"], release.preprocess
     shape = [*release.centers.weight.shape] if release.centers else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from zoo.conversion.read import fetch, read_checkpoint, summary
 from zoo.conversion.tensors import FLOATS, build, fit_encoder, sort_out, split_classifier
 from zoo.data import open_dataset, parse_data_spec
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import RUNS, is_dir, is_file, read_text
+from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format
 from zoo.release.release import check_arguments
@@ -84,7 +85,7 @@ def convert(
     Raises:
         ZooError: for what cannot be read without running its code, is not understood, or does not fit.
     """
-    if not is_file(file) and (family is None or str(file) in PUBLISHED):
+    if not isfile(file) and (family is None or str(file) in PUBLISHED):
         name, file = name or str(file), fetch(published := str(file))
         entry = PUBLISHED[published]
         family, arch, dataset = family or entry.family, arch or entry.arch, dataset or "ImageNet-1k"
@@ -271,8 +272,8 @@ def _listed(source: Any, what: str) -> list[Any]:
 
 def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
     """Return the names of the centers' classes: numbers, those listed, or those of data in an order."""
-    if isinstance(labels, str | Path) and not is_file(labels):
-        config, root = parse_data_spec(f"folder:{labels}" if is_dir(labels) else str(labels))
+    if isinstance(labels, str | Path) and not isfile(labels):
+        config, root = parse_data_spec(f"folder:{labels}" if isdir(labels) else str(labels))
         names = [*open_dataset(config, "train", root).class_names]
         natural = sorted(names, key=natural_key)
         if names == sorted(names) != natural and order is None:

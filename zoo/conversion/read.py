@@ -6,6 +6,7 @@ import hashlib
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ from torch import Tensor
 
 from zoo.conversion.families import PUBLISHED
 from zoo.errors import ReleaseError, did_you_mean, one_line
-from zoo.files import is_file
 
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained weights
 _TRAINING = {  # entries that are the training's, with tensors or not
@@ -63,7 +63,7 @@ def fetch(name: str) -> Path:
     entry = PUBLISHED[name]
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(entry.url).name
     try:
-        if not is_file(file):
+        if not isfile(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(entry.url, str(file))
         md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
@@ -82,7 +82,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
         ReleaseError: when the file is missing, damaged, holds no weights, or cannot be read without running
             code; then the message names the class that it asks for.
     """
-    if not is_file(file):
+    if not isfile(file):
         raise ReleaseError(f"{file}: no such file")
     try:
         content = _load(file)

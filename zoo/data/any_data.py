@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ from zoo.data.config import (
 )
 from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages, Root, Split, labelled
 from zoo.errors import DataError, ZooError
-from zoo.files import exists, is_dir, is_file
 
 Data = Any
 """Images, with labels or without, as every function takes them:
@@ -53,14 +53,14 @@ def as_data(data: Data) -> Given:
         folder = sources.fetch_tables(place)
         data = f"parquet:{folder}?{query}" if query else folder
     path = Path(data)
-    if is_file(path) and path.suffix.lower() in TABLES:
+    if isfile(path) and path.suffix.lower() in TABLES:
         is_parquet = path.suffix.lower() == ".parquet"
         table = Parquet(train=path.name) if is_parquet else ListFiles(train=path.name, test=path.name)
         return Given(_config(table), path.parent)
-    if is_file(path):
+    if isfile(path):
         raise DataError(f'data: found the file "{data}", expected a folder or a file of {", ".join(TABLES)}')
-    config, root = (None, path) if is_dir(path) else parse_data_spec(str(data))
-    if root is not None and not is_dir(root):
+    config, root = (None, path) if isdir(path) else parse_data_spec(str(data))
+    if root is not None and not isdir(root):
         raise DataError(f'data "{data}": there is no folder "{root}"')
     found = None if root is None else detect(root)
     if (config := config or found) is None:
@@ -110,7 +110,7 @@ def _holds(root: Path, config: DataConfig) -> bool:
     source = sources.as_archive(config.source)
     if isinstance(source, TorchvisionSource):  # archives share a folder
         archives = [sources.cifar_archive(kind, root) for kind in sources.CIFAR]
-        return any(map(is_dir, archives)) or sources.are_cifar_shards(sources.cifar_shards(root), source.kind)
+        return any(map(isdir, archives)) or sources.are_cifar_shards(sources.cifar_shards(root), source.kind)
     if isinstance(source, Parquet):
         return bool(sources.split_files(root, source.train))
     if source == Folder(train="."):
@@ -128,7 +128,7 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
         return as_data(data)
     if data is None:
         return Given(own, None, is_own=True)
-    folder = folder_for(own, Path(data)) if isinstance(data, str | Path) and is_dir(data) else None
+    folder = folder_for(own, Path(data)) if isinstance(data, str | Path) and isdir(data) else None
     if isinstance(folder, Path) and (_holds(folder, own) or detect(folder) is None):
         return Given(own, folder, is_own=True)
     given = as_data(data)
@@ -162,7 +162,7 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
     """
     if split not in (None, "train", "test"):
         raise ZooError(f"split: found {split!r}, expected train or test")
-    root = Path(data) if split is None and isinstance(data, str | Path) and is_dir(data) else None
+    root = Path(data) if split is None and isinstance(data, str | Path) and isdir(data) else None
     if root is not None and not _detect_parquet(root) and (names := sorted(sources.image_files(root))):
         has_classes = all(name.count("/") == 1 for name in names)
         labels = [name.partition("/")[0] for name in names] if has_classes else None

@@ -1,5 +1,6 @@
 """Batches of images: of a training, as a pure function of their position in it, and of an evaluation."""
 
+import hashlib
 import signal
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -21,7 +22,6 @@ from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
 from zoo.data.views.transforms import Draws, constant
 from zoo.errors import DataError
-from zoo.seeding import derive_seed
 
 # At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
 CPU_PART = 128
@@ -38,6 +38,17 @@ class Batch(NamedTuple):
     labels: Tensor  # class indices `[B]`, int64; -1 where unknown
     index: Tensor  # type: ignore[assignment]  # places in the training data set `[B]`, int64
     candidates: Tensor | None = None  # for partial labels, which classes are possible `[B, C]`, bool
+
+
+def derive_seed(*parts: int | str) -> int:
+    """Return a 63-bit seed that is a pure function of `parts`, e.g. `("views", seed, epoch, step)`.
+
+    Every consumer of randomness seeds itself from its own position in the run. A resumed run therefore
+    continues bit for bit without any generator state in the checkpoint, and the number of loader
+    workers or ranks cannot change what is drawn.
+    """
+    text = "/".join(f"{type(part).__name__}:{part}" for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:

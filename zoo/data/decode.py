@@ -25,7 +25,6 @@ from rich.progress import Progress
 from zoo.config import plain_kind
 from zoo.errors import DataError
 from zoo.files import cache_folder, write_atomic, write_text, writing
-from zoo.launch import processes_per_node
 from zoo.release.tensors import to_rgb
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
 
 def own_cores() -> int:
     """Return this process's share of the cores of its node, at least 1."""
-    share = (os.cpu_count() or 1) // processes_per_node()
+    share = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     # a launcher that binds each rank to some has divided them already
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else share
     return max(1, min(share, bound))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from glob import glob
+from os.path import exists, isdir
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,7 +20,7 @@ from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parq
 from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, labelled, table_rows
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.errors import DataError, did_you_mean, few
-from zoo.files import exists, is_dir, names_in, read_text
+from zoo.files import names_in, read_text
 from zoo.release.schema import CLASS_NAMES, invalid_class_name
 from zoo.release.tensors import ImageList
 
@@ -85,7 +86,7 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> 
     from torchvision import datasets
 
     archive = cifar_archive(source.kind, root)
-    if not is_dir(archive) and (shards := cifar_shards(root, split)):
+    if not isdir(archive) and (shards := cifar_shards(root, split)):
         store = open_parquet(_CIFAR_TABLES[source.kind], split, shards[0].parent)
         return replace(store, settings={"files": ", ".join(file.name for file in shards)})
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
@@ -110,7 +111,7 @@ def _is_image(name: str) -> bool:
 
 def folders_in(folder: Path) -> list[str]:
     """Return the sorted names of the visible folders in a folder."""
-    return [name for name in names_in(folder) if _is_visible(name) and is_dir(folder / name)]
+    return [name for name in names_in(folder) if _is_visible(name) and isdir(folder / name)]
 
 
 def has_image(folder: Path) -> bool:
@@ -133,9 +134,9 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     Classes are the sorted names of the training split's folders; a test split has no others.
     """
     path, train = root / getattr(source, split), root / source.train
-    if not is_dir(path):
+    if not isdir(path):
         raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, names_in(root))}')
-    classes = folders_in(train if is_dir(train) else path)
+    classes = folders_in(train if isdir(train) else path)
     if not classes:
         paths = image_files(path)
         return ImageStore(paths, paths, folder=path)
@@ -211,7 +212,7 @@ def fetch_tables(place: str) -> Path:
     keys: Any = {"repo_type": "dataset", "revision": revision or None, "library_name": "zoo"}
     with hub_errors(f'Hub data set "{place}"', DataError):
         folder = Path(snapshot_download(repo, allow_patterns=str(inside / "*.parquet"), **keys), inside)
-    return folder / "data" if is_dir(folder / "data") else folder
+    return folder / "data" if isdir(folder / "data") else folder
 
 
 _READERS: dict[str, Callable[[Any, Split, Path], ImageStore]] = {

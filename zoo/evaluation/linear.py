@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.data.batches import derive_seed
 from zoo.data.long_tail import rank_in_class
 from zoo.errors import DataError, ZooError
 from zoo.functional.checks import check_features, check_labels
-from zoo.seeding import derive_seed
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data import ImageDataset
+from zoo.data.batches import derive_seed
 from zoo.data.config import data_words
 from zoo.data.dataset import require_same_classes
 from zoo.data.long_tail import rank_in_class
@@ -32,7 +33,6 @@ from zoo.modules import Centers
 from zoo.recipe import protocols as of
 from zoo.recipe.protocols import Protocol
 from zoo.release.schema import headline
-from zoo.seeding import derive_seed
 from zoo.training.progress import say
 from zoo.training.signals import interruptible
 

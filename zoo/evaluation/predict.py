@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ from PIL import Image
 from zoo.config import is_number
 from zoo.data.any_data import TABLES, Data, open_images
 from zoo.evaluation.encode import check_number, encode_images, open_encoder
-from zoo.files import is_dir, is_file
 from zoo.hub import open as open_release
 from zoo.release import Release
 
@@ -53,9 +53,9 @@ def predict(
     if isinstance(data, Iterator):
         data = list(data)
     path = Path(data) if isinstance(data, str | Path) else None
-    is_image = path is not None and is_file(path) and path.suffix.lower() not in TABLES
+    is_image = path is not None and isfile(path) and path.suffix.lower() not in TABLES
     dataset, _ = open_images([data] if is_image or isinstance(data, Image.Image) else data)
-    folder = path if path is not None and is_dir(path) else Path()  # names are relative to it
+    folder = path if path is not None and isdir(path) else Path()  # names are relative to it
     encoder = open_encoder(opened, device=device, workers=workers)
     features, places, _ = encode_images(dataset, encoder, "classifying", max_bad_images)
     predictions, images = list[Prediction](), iter(places)

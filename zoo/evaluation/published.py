@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from zoo.backbones import feature_dim, name_of
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig
+from zoo.data.batches import derive_seed
 from zoo.data.config import Subset
 from zoo.data.long_tail import select_subset
 from zoo.errors import DataError, ZooError
 from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
-from zoo.seeding import derive_seed
 from zoo.training import RunFolder, train
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from zoo.config import Config, is_number, parse
 from zoo.data.config import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
-from zoo.files import is_dir, is_file, read_text
+from zoo.files import read_text
 from zoo.objectives import OBJECTIVES
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
@@ -110,9 +111,9 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
     """
     runs: dict[tuple[str, str, str], RunRecord] = {}
     for name in map(hub.named, names):
-        if is_file(name):
+        if isfile(name):
             found = read_results(Path(name))
-        elif is_dir(name) and not format.holds_release(Path(name)):
+        elif isdir(name) and not format.holds_release(Path(name)):
             found = _below(Path(name))
         else:
             found = [from_release(hub.open(name))]

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,11 @@ from scipy import stats
 from zoo import catalog, hub
 from zoo.config import is_number
 from zoo.data.any_data import Data, own_root
-from zoo.errors import ReleaseError, ZooError
+from zoo.errors import ReleaseError, ZooError, processes
 from zoo.evaluation.evaluate import evaluate, open_own, parse_protocol
 from zoo.experiments.records import RunRecord, find, from_release
-from zoo.files import RUNS, is_file
+from zoo.files import RUNS
 from zoo.functional import frequency_groups
-from zoo.launch import rank
 from zoo.pretraining import pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import TRAINED
@@ -178,14 +178,15 @@ def reproduce(
     if not own.evaluations:
         raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     seeds = _seeds(own, spread)
-    if rank() == 0:
+    first = processes()[0] == 0
+    if first:
         for key, start, expected in origins(recorded.recipe, training):
             _check(f'{key} "{start}": found weights', sha256_of(key, hub.open(start).config), expected)
         train_set, test_set = (open_own(recorded, recipe.data, split, data) for split in ("train", "test"))
         _check("data: found training images", train_set.describe()["sha256"], own.train_sha256)
         _check("data: found test images", test_set.describe()["sha256"], own.evaluations[0].test_sha256)
     made = pretrain(recipe, out=out, data=data, resume=resume, images=recorded.images)
-    if rank() > 0:
+    if not first:
         return None
     for each in own.evaluations:
         if from_release(made).evaluated(each.kind) is None:
@@ -216,7 +217,7 @@ def _check(what: str, found: str, expected: str | None) -> None:
 def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
     """Return records of trainings like `own` with other seeds; none where too few are shipped."""
     place, same = spread or catalog.spread_path(own.name), (own.name, own.train_sha256)
-    found = find([place]) if spread or is_file(place) else []
+    found = find([place]) if spread or isfile(place) else []
     alike = [each for each in found if (each.name, each.train_sha256) == same and each.seed != own.seed]
     if len({each.seed for each in alike}) >= FEWEST_SEEDS:
         return alike

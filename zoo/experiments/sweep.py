@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.experiments.records import from_release
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures, tabulate
-from zoo.files import RUNS, is_file, is_unused, turn, write_text, writing
+from zoo.files import RUNS, is_unused, turn, write_text, writing
 from zoo.pretraining import open_sets, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
@@ -52,8 +53,8 @@ class SweepFile(Config):
 
 def read_sweep(name: str | Path) -> SweepFile | None:
     """Read a sweep by name or from a file; None for what asks no question, as a recipe."""
-    path = Path(name) if is_file(name) else catalog.sweep_path(str(name))
-    plain = load_yaml(catalog.recipe_text(path), path.name) if is_file(path) else None
+    path = Path(name) if isfile(name) else catalog.sweep_path(str(name))
+    plain = load_yaml(catalog.recipe_text(path), path.name) if isfile(path) else None
     return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from huggingface_hub import snapshot_download
 from torch import nn
 
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import is_dir, is_file, is_unused, names_in, read_object, replacing, write_text
+from zoo.files import is_unused, names_in, read_object, write_text
 from zoo.hub.client import hub_errors
 from zoo.hub.names import ModelRef, resolve
 from zoo.release import Release, format
@@ -110,7 +111,7 @@ def pull(
     out = Path(out).expanduser()
     if not is_unused(out):
         raise ReleaseError(f"{out}: found no empty folder; choose another one")
-    with replacing(out) as staging:
+    with format.replacing(out) as staging:
         for file in release_files(release.path).values():
             shutil.copyfile(file, staging / file.name)
     if ref.kind == "hub" and ref.revision in (None, "main", release.path.name):
@@ -152,7 +153,7 @@ def folder_of(
     `weights` not the encoder's. Where the Hub does not answer, what the cache has of the revision is taken.
     """
     if ref.path is not None:
-        if not is_dir(ref.path):
+        if not isdir(ref.path):
             beside = [str(ref.path.parent / name) for name in names_in(ref.path.parent)]
             raise ReleaseError(f'no folder "{ref.path}".{did_you_mean(ref.path, beside)}')
         return ref.path
@@ -166,6 +167,6 @@ def folder_of(
     config = format.read_config(folder)
     wanted = format.recorded_tensors(config["zoo"]) if not format.is_plain(config) else []
     wanted += [format.WEIGHTS] if weights else []
-    if lacking := [name for name in wanted if not is_file(folder / name)]:
+    if lacking := [name for name in wanted if not isfile(folder / name)]:
         fetch(lacking, folder.name)
     return folder

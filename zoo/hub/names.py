@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from zoo import catalog
 from zoo.config import plain_kind
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import is_dir
 
 if TYPE_CHECKING:
     from zoo.release import Release
@@ -89,7 +89,7 @@ def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef
         found = repository(f"timm/{rest}", revision)
     elif prefix == "shipped" and catalog.release_path(rest):
         found = ModelRef("shipped", rest)
-    elif isinstance(name, Path) or re.match(r"[/~]|\.\.?(/|$)", text) or (text and is_dir(text)):
+    elif isinstance(name, Path) or re.match(r"[/~]|\.\.?(/|$)", text) or (text and isdir(text)):
         found = ModelRef("folder", os.path.expanduser(text))  # noqa: PTH111  # never raises
     elif catalog.release_path(text):
         found = ModelRef("shipped", text)

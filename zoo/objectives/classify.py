@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -22,7 +23,6 @@ from zoo.objectives.base import (
     share_of_weight,
     train_accuracy,
 )
-from zoo.seeding import seeded_globals
 
 
 class LogitAdjustmentLoss(Config):
@@ -208,6 +208,8 @@ def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> 
         config.mixup, config.cutmix, prob=config.probability, label_smoothing=0.0, num_classes=num_classes
     )
     even = len(images) // 2 * 2
-    with seeded_globals(int(torch.randint(2**32, (), dtype=torch.int64))):
-        mixed, targets = mixup(images[:even].clone(), labels[:even])  # timm writes into what it is given
+    before = np.random.get_state()  # noqa: NPY002  # timm's generator
+    np.random.seed(int(torch.randint(2**32, (), dtype=torch.int64)))  # noqa: NPY002
+    mixed, targets = mixup(images[:even].clone(), labels[:even])  # timm writes into what it is given
+    np.random.set_state(before)  # noqa: NPY002
     return torch.cat([mixed, images[even:]]), torch.cat([targets, one_hot(labels[even:], num_classes)])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from zoo import backbones, catalog
 from zoo.errors import ReleaseError
-from zoo.files import is_file, turn, write_text, writing
+from zoo.files import turn, write_text, writing
 from zoo.release import format, provenance, schema
 from zoo.release.schema import LIBRARY, in_order, metric_title, split_words
 
@@ -88,7 +89,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 def fixed(folder: Path) -> bool:
     """Whether nothing in a release's folder may change: it is shipped, downloaded, or a plain timm model."""
     file = folder / format.METRICS  # in huggingface_hub's cache a link to a shared blob
-    return not is_file(file) or file.is_symlink() or catalog.is_shipped(folder)
+    return not isfile(file) or file.is_symlink() or catalog.is_shipped(folder)
 
 
 def addressed(card: str, repo_id: str) -> str:

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from zoo import files
 from zoo.config import load_yaml, plain_kind
 from zoo.errors import ReleaseError
-from zoo.files import is_dir, is_file, staging, sync, writing
+from zoo.files import staging, sync, writing
 from zoo.release import schema
 
 CONFIG = "config.json"
@@ -57,7 +58,7 @@ class Preprocess:
 
 def holds_release(folder: Path) -> bool:
     """Whether there is a release in `folder`, or one that a crash left on the way to its place."""
-    return is_file(folder / CONFIG) or is_file(folder / _WRITING / CONFIG)
+    return isfile(folder / CONFIG) or isfile(folder / _WRITING / CONFIG)
 
 
 def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
@@ -67,7 +68,7 @@ def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
 
 def read_text(file: Path) -> str:
     """Read a file of the release; a `ReleaseError` says that it is missing, no text, or far too large."""
-    if not is_file(file):
+    if not isfile(file):
         raise ReleaseError(f"{file.parent}: no release, {file.name} is missing")
     try:
         return files.read_text(file, _MAX_TEXT_BYTES)
@@ -93,7 +94,7 @@ def to_json(data: Mapping[str, Any]) -> str:
 
 def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
     """Return the shapes that a safetensors file declares; a `ReleaseError` refuses one that is not whole."""
-    if not is_file(file):
+    if not isfile(file):
         raise ReleaseError(f"{file.parent}: {file.name} is missing")
     try:
         with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
@@ -130,7 +131,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
     if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
-    fetched = is_file(weights)  # else only what describes them was asked for
+    fetched = isfile(weights)  # else only what describes them was asked for
     shapes, recorded = (read_shapes(weights), known_sha256(weights)) if fetched else ({}, None)
     shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
     linear = bool(classes) and len(shape) == 2 and shape[0] == classes
@@ -272,7 +273,7 @@ def complete(folder: Path) -> None:
     Two processes may do so at one time. An `OSError` says that the folder cannot be changed.
     """
     new = folder / _WRITING
-    if not is_dir(new):
+    if not isdir(new):
         return
     with suppress(FileNotFoundError):
         for name in (new / _STALE).read_text(encoding="utf-8").splitlines():

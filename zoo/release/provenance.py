@@ -8,13 +8,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zoo.errors import ReleaseError
-from zoo.files import is_dir
 from zoo.release import format, schema
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
@@ -81,7 +81,7 @@ def teacher_sha256(config: Mapping[str, Any]) -> str:
 def check_public(folder: Path) -> None:
     """Refuse, by a `ReleaseError`, to publish a path of this machine as what the training began with."""
     for key, name, _ in origins(format.read_recipe(folder), {}):
-        if name.startswith(("/", "~", "./", "../")) or is_dir(name):
+        if name.startswith(("/", "~", "./", "../")) or isdir(name):
             expected = "expected a published one: push it first, and train from ORG/NAME"
             raise ReleaseError(f'{folder / format.RECIPE}: {key}: found the folder "{name}", {expected}')
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from torchvision import transforms
 
 from zoo import backbones
 from zoo.errors import ReleaseError, ZooError
-from zoo.files import is_file, write_atomic
+from zoo.files import write_atomic
 from zoo.modules.centers import Centers
 from zoo.release import card, format, provenance, tensors
 from zoo.release.schema import checked_evaluation, identity
@@ -44,7 +45,7 @@ class Release:
     def at(cls, folder: Path) -> Release:
         """Open the release in `folder`."""
         release = cls(folder, format.read_config(folder))
-        if not release.is_plain and not is_file(folder / format.RECIPE):
+        if not release.is_plain and not isfile(folder / format.RECIPE):
             raise ReleaseError(f"{folder}: incomplete release, {format.RECIPE} is missing")
         return release
 

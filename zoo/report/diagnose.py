@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from os.path import isfile
 from pathlib import Path
 
 import jinja2
@@ -21,7 +22,7 @@ from zoo.data.any_data import Data, as_data
 from zoo.errors import ZooError
 from zoo.evaluation.encode import check_number, open_encoder
 from zoo.evaluation.evaluate import open_own, own_data
-from zoo.files import RUNS, is_file, names_in, replacing, write_text, writing
+from zoo.files import RUNS, names_in, replacing, write_text, writing
 from zoo.release import Release
 from zoo.report.pictures import draw
 from zoo.report.sample import SMALLEST, take_sample
@@ -97,7 +98,7 @@ def _folder(out: str | Path | None, names: Sequence[str | Path]) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", joined)[:100].strip("._")
     folder = DIAGNOSED / name if out is None else Path(out)
     others = [name for name in names_in(folder) if name not in (_HTML, _NUMBERS, _FIGURES)]
-    if is_file(folder) or others:
+    if isfile(folder) or others:
         found = f"holds {', '.join(others[:3])}" if others else "is a file"
         raise ZooError(f'"{folder}" {found}, expected a new folder or a report; choose another --out')
     return folder

@@ -18,11 +18,11 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
+from zoo.data.batches import derive_seed
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 from zoo.report import style
 from zoo.report.sample import SMALLEST, Sample
 from zoo.report.subject import Array, Subject
-from zoo.seeding import derive_seed
 
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)
 _MOST_POINTS = 2000  # of more features, as many are drawn at random

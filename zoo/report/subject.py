@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from torch import Tensor
 from zoo import hub
 from zoo.config import is_number
 from zoo.data.config import data_words
-from zoo.files import is_file
 from zoo.modules.centers import Centers
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, provenance
@@ -185,7 +185,7 @@ def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
 
 def _open(release: Release) -> Subject:
     run, history = RunFolder(release.path / "run"), release.history
-    begun = (run.stages() or [run]) if is_file(run.recipe_file) else []
+    begun = (run.stages() or [run]) if isfile(run.recipe_file) else []
     rows, class_rows = recorded(begun)
     if not rows and history is not None:
         rows, class_rows = provenance.history_rows(history), history["classes"]

@@ -10,6 +10,7 @@ from torch import nn
 
 from zoo import backbones, hub
 from zoo.data import ImageDataset, TrainLoader
+from zoo.data.batches import derive_seed
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
 from zoo.modules import Centers, Normalization, Teacher, has_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
@@ -19,7 +20,6 @@ from zoo.release import Release
 from zoo.release.provenance import TEACHERS, teacher_sha256
 from zoo.release.release import NO_ARGUMENTS
 from zoo.release.schema import check_words
-from zoo.seeding import derive_seed
 from zoo.training.monitor import split_validation
 
 

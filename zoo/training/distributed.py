@@ -16,8 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.errors import RanksLost, TrainingError, first_line
-from zoo.launch import launched, local_rank, rank
+from zoo.errors import RanksLost, TrainingError, first_line, processes
 from zoo.modules.ranks import ALONE, Ranks
 
 TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, 600: a step, its data included, takes less
@@ -34,16 +33,20 @@ def join(device: str) -> Iterator[Ranks]:
     On "cuda" each process of a node takes the GPU of its number there. TrainingError when they cannot meet,
     RanksLost when another one ended, or did not answer in time.
     """
-    if launched() == 1:
+    rank, size = processes()
+    if size == 1:
         yield ALONE
         return
     seconds = float(os.environ.get(TIMEOUT_VARIABLE, "600"))
     try:
         timeout = timedelta(seconds=seconds)
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if device == "cuda":
+            torch.cuda.set_device(local_rank)
         _connect(device, timeout)
-        ranks = Ranks(rank(), launched(), local_rank=local_rank(), device=device, timeout=timeout)
+        ranks = Ranks(rank, size, local_rank=local_rank, device=device, timeout=timeout)
     except (RuntimeError, ValueError) as error:
-        raise TrainingError(f"the {launched()} ranks cannot meet: {first_line(error)}") from None
+        raise TrainingError(f"the {size} ranks cannot meet: {first_line(error)}") from None
     try:
         yield ranks
     except RuntimeError as error:
@@ -60,15 +63,14 @@ def join(device: str) -> Iterator[Ranks]:
 def _connect(device: str, timeout: timedelta) -> None:
     """Make the process group under a prefix of its own: the store has addresses of processes now gone."""
     global _store, _joined  # noqa: PLW0603  # a process meets the others in one store, as long as it lives
-    if device == "cuda":
-        torch.cuda.set_device(local_rank())
     if _store is None:
         _store, _, _ = next(rendezvous("env://", timeout=timeout))
         _store.set_timeout(timeout)
     _joined += 1
     store = PrefixStore(f"zoo/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joined}", _store)
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank(), world_size=launched(), timeout=timeout)
+    rank, size = processes()
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
 
 
 def data_parallel(module: nn.Module, device: torch.device) -> DistributedDataParallel:

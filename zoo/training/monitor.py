@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data import ImageDataset, eval_images
+from zoo.data.batches import derive_seed
 from zoo.data.long_tail import stratified_split
 from zoo.errors import DataError
 from zoo.functional import knn_predict
 from zoo.modules import APART, KeyQueue, evaluating
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.seeding import derive_seed
 from zoo.training.step import Stepper
 
 IMAGES = 10_000  # most of the kNN accuracy

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
-from zoo.launch import launched, rank
+from zoo.errors import processes
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
@@ -55,7 +55,7 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
     """Yield a function of (how many are done, text) that prints a line, over itself on a terminal."""
     began = last = time.monotonic()
-    terminal = sys.stderr.isatty() and launched() == 1  # several would write over each other
+    terminal = sys.stderr.isatty() and processes()[1] == 1  # several would write over each other
 
     def show(done: int, text: str) -> None:
         nonlocal last
@@ -71,5 +71,5 @@ def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str]
 
 def say(text: str, end: str = "\n") -> None:
     """Print a line on standard error, by rank 0."""
-    if rank() == 0:
+    if processes()[0] == 0:
         print(text, file=sys.stderr, flush=True, end=end)

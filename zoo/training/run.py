@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from zoo.config import leaves
 from zoo.data import ImageDataset
 from zoo.data.dataset import content_ids
 from zoo.errors import InUse, TrainingError
-from zoo.files import is_file, read_object, sync, temporary_files, write_text, writing
+from zoo.files import read_object, sync, temporary_files, write_text, writing
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.training import checkpoint as checkpoints
@@ -71,7 +72,7 @@ class RunFolder:
     def is_one(self) -> bool:
         """Whether a run has been here: its recipe, and something of its training."""
         left = (self._saved, self.metrics_file, self.path / "stage-1")
-        return is_file(self.recipe_file) and any(path.exists() for path in left)
+        return isfile(self.recipe_file) and any(path.exists() for path in left)
 
     def stage(self, number: int) -> RunFolder:
         """Return the folder of a method's training number `number`, from 1, begun or not."""
@@ -79,7 +80,7 @@ class RunFolder:
 
     def stages(self) -> list[RunFolder]:
         """Return the folders of the trainings of the recipe's method that are begun, in their order."""
-        return [stage for stage in (self.stage(1), self.stage(2)) if is_file(stage.recipe_file)]
+        return [stage for stage in (self.stage(1), self.stage(2)) if isfile(stage.recipe_file)]
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 from zoo.errors import Interrupted
-from zoo.launch import forwards_signals
 
 # of a person, a scheduler that ends a job, a closed terminal, SLURM's warning of the end
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -62,7 +61,7 @@ def _handled(react: Callable[[int], object]) -> Iterator[None]:
         nonlocal react
         if os.getpid() == owner:
             first, react = react, lambda _: None
-            if not forwards_signals():
+            if "TORCHELASTIC_RUN_ID" not in os.environ:
                 restore()
             first(number)
         elif number == signal.SIGTERM:  # how a parent ends a loader's process, which outlives a Ctrl-C

@@ -10,12 +10,12 @@ from torch.profiler import record_function
 from torch.utils._pytree import tree_leaves, tree_map
 
 from zoo.data import Batch
+from zoo.data.batches import derive_seed
 from zoo.errors import RecipeError
 from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Objective, Output
 from zoo.recipe import Recipe
-from zoo.seeding import derive_seed
 from zoo.training.distributed import data_parallel
 from zoo.training.observe import Observation
 from zoo.training.optim import EMA, build_optimizer, build_schedule
