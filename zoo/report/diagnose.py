@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from zoo.data.any_data import Data, as_data
 from zoo.errors import ZooError
 from zoo.evaluation.encode import check_number, open_encoder
 from zoo.evaluation.evaluate import open_own, own_data
-from zoo.files import RUNS, names_in, replacing, write_text, writing
+from zoo.files import RUNS, names_in, write_text, writing
 from zoo.release import Release
 from zoo.report.pictures import draw
 from zoo.report.sample import SMALLEST, take_sample
@@ -79,16 +80,17 @@ def diagnose(
         others = data if not shared or _is_own(subject, data) else None
         _take_sample(subject, others, sample, device)
     say("drawing")
-    with replacing(folder) as staging, writing(f'report "{folder}"'):
-        files = {key: [staging / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}
+    with writing(f'report "{folder}"'):
+        shutil.rmtree(folder / _FIGURES, ignore_errors=True)  # of an earlier report, which may have had more
+        files = {key: [folder / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}
         left_out = {key: draw(key, subjects, *files[key]) for key in FIGURES}
         drawn = [key for key in FIGURES if len(left_out[key]) < len(subjects)]
         missing = {kind.title: kind.without for key, kind in FIGURES.items() if key not in drawn}
         sources = {key: base64.b64encode(files[key][0].read_bytes()).decode() for key in drawn}
         figures = [(key, FIGURES[key], sources[key], left_out[key]) for key in drawn]
-        write_text(staging / _HTML, _render(subjects, figures, missing))
+        write_text(folder / _HTML, _render(subjects, figures, missing))
         record = [{"label": s.label, "name": s.name, "numbers": s.numbers} for s in subjects]
-        write_text(staging / _NUMBERS, json.dumps(record, indent=2, allow_nan=False) + "\n")
+        write_text(folder / _NUMBERS, json.dumps(record, indent=2, allow_nan=False) + "\n")
     return Report(folder, folder / _HTML, subjects, missing)
 
 
