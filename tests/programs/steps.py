@@ -119,13 +119,9 @@ with join("cpu") as ranks:
             0.0 if math.isnan(a) and math.isnan(b) else abs(a - b) / (1 + abs(b))  # a group not in the batch
             for a, b in zip(observed, seen.tolist(), strict=True)
         )
-        observation = float(ranks.gather_rows([torch.tensor([observation])])[0].max())
-        ranks.counts = (1,) * ranks.size
-        same = all(
-            bool((everywhere == everywhere[:1]).all())
-            for value in state.values()
-            for everywhere in ranks.gather_rows([value.reshape(1, -1)])
-        )
+        observation = float(ranks.gather(torch.tensor([observation])).max())
+        everywhere = [ranks.gather(value.reshape(1, -1)) for value in state.values()]
+        same = all(bool((each == each[:1]).all()) for each in everywhere)
         if ranks.rank == 0:
             loss = max(float((a - b).abs()) for a, b in zip(losses, expected, strict=True))
             apart = {key: float((state[key].double() - one[key].double()).abs().max()) for key in one}

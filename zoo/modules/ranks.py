@@ -33,7 +33,6 @@ class Ranks:
         alone: whether there is no other rank.
         generator: for draws that have to be the same on all ranks, made for the whole batch; None with one
             rank, whose default generator it is then.
-        counts: rows of each rank in what is being computed, all the same.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class Ranks:
     ) -> None:
         self.rank, self.size, self.alone = rank, size, size == 1
         self.generator: torch.Generator | None = None
-        self.counts: tuple[int, ...] = (0,) * size
         self._local_rank = local_rank
         self._host: Any = None
         self._patient: Any = None
@@ -62,14 +60,8 @@ class Ranks:
         """Return itself: the copy of a module is in the same process."""
         return self
 
-    @property
-    def own(self) -> slice:
-        """Which of all ranks' rows are this rank's."""
-        start = sum(self.counts[: self.rank])
-        return slice(start, start + self.counts[self.rank])
-
     def gather(self, rows: Tensor) -> Tensor:
-        """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]`.
+        """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]` of any type.
 
         Differentiable: a rank's rows get the sum of the gradients that all ranks have for them.
         """
@@ -79,23 +71,8 @@ class Ranks:
         """Return the rows of the other ranks `[N - n, ...]`; differentiable as `gather` is."""
         if self.alone:
             return rows[:0]
-        everyones, own = self.gather(rows), self.own
-        return torch.cat([everyones[: own.start], everyones[own.stop :]])
-
-    @torch.no_grad()
-    def gather_rows(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return all ranks' rows of several tensors `[n, ...]` of any types, sent together."""
-        if self.alone:
-            return list(tensors)
-        columns = [
-            tensor.detach().reshape(len(tensor), -1).contiguous().view(torch.uint8) for tensor in tensors
-        ]
-        gathered = self._gathered(torch.cat(columns, dim=1))
-        widths = [column.shape[1] for column in columns]
-        return [
-            column.contiguous().view(tensor.dtype).view(len(gathered), *tensor.shape[1:])
-            for column, tensor in zip(torch.split(gathered, widths, dim=1), tensors, strict=True)
-        ]
+        everyones, n = self.gather(rows), len(rows)
+        return torch.cat([everyones[: n * self.rank], everyones[n * (self.rank + 1) :]])
 
     @torch.no_grad()
     def average_(self, tensors: Sequence[Tensor]) -> None:
@@ -105,9 +82,9 @@ class Ranks:
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         dist.all_reduce(flat)
         flat /= self.size
-        pieces = torch.split(flat, [tensor.numel() for tensor in tensors])
-        means = [piece.view_as(tensor) for tensor, piece in zip(tensors, pieces, strict=True)]
-        torch._foreach_copy_(list(tensors), means)  # in one call: a network has hundreds of small ones
+        means = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, mean in zip(tensors, means, strict=True):
+            tensor.copy_(mean.view_as(tensor))
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum over ranks of a tensor that has the same shape on all."""
@@ -151,11 +128,6 @@ class Ranks:
             if not waits:
                 self.barrier()
 
-    def _gathered(self, rows: Tensor) -> Tensor:
-        out = rows.new_empty(self.size * len(rows), *rows.shape[1:])
-        _all_gather(out, rows.contiguous())
-        return out
-
 
 ALONE = Ranks()
 """One process."""
@@ -167,7 +139,9 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
         ctx.size = ranks.size
-        return ranks._gathered(rows)
+        out = rows.new_empty(ranks.size * len(rows), *rows.shape[1:])
+        _all_gather(out.view(torch.uint8), rows.contiguous().view(torch.uint8))  # gloo knows few types
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

@@ -134,5 +134,4 @@ def share_of_weight(weights: Tensor, ranks: Ranks) -> Tensor:
     The factor that makes the average of the ranks' weighted means the weighted mean over all images.
     """
     own = weights.double()
-    (everyones,) = ranks.gather_rows([own])
-    return (own.mean() / everyones.mean().clamp(min=torch.finfo(torch.double).tiny)).float()
+    return (own.mean() / ranks.gather(own).mean().clamp(min=torch.finfo(torch.double).tiny)).float()

@@ -120,9 +120,8 @@ class Observation:
         held = output.held or {}
         if "views" in held:
             held = dict(zip(("q", "k"), held["views"], strict=True)) | {"scored": False}
-        names = [name for name in held if name in PER_IMAGE]
-        labels, *rows = self._ranks.gather_rows([batch.labels, *(held[name] for name in names)])
-        held |= dict(zip(names, rows, strict=True))
+        labels = self._ranks.gather(batch.labels)
+        held |= {name: self._ranks.gather(held[name]) for name in held if name in PER_IMAGE}
         return found | figures_of(self._objective, labels, held, self._groups)
 
     def _center_gradients(self) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.profiler import record_function
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from zoo.data import Batch
 from zoo.data.batches import derive_seed
@@ -59,7 +59,6 @@ class Stepper:
     def __call__(self, step: int, batch: Batch) -> Output:
         """Do update number `step` (from 0) on this rank's rows; nothing in it waits for the device."""
         self._prepare(step)
-        self.ranks.counts = (len(batch.index),) * self.ranks.size
         with self.observation.watch(step) as observed:
             with record_function("forward"), self.autocast:
                 output: Output = self.model(batch)
@@ -112,10 +111,8 @@ class Stepper:
         self.observation.reset()
 
 
+@torch.no_grad()
 def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]:
     """Return what `Objective.update` needs of all ranks' rows: labels, places and what the step carries."""
-    carried = [tensor for tensor in tree_leaves(output.carry) if tensor is not None]
-    labels, index, *rest = ranks.gather_rows([batch.labels, batch.index, *carried])
-    everyones = iter(rest)
-    carry = tree_map(lambda own: None if own is None else next(everyones), output.carry)
-    return Batch((), labels, index), output._replace(carry=carry)
+    carry = tree_map(lambda own: None if own is None else ranks.gather(own), output.carry)
+    return Batch((), ranks.gather(batch.labels), ranks.gather(batch.index)), output._replace(carry=carry)
