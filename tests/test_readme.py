@@ -1,14 +1,22 @@
-"""What the READMEs show must run, and their figures be the measured ones."""
+"""What the READMEs show must run, and their figures be the measured ones.
+
+Every Python block is run. Every `zoo` line of a block is run too, unless a comment before the block, which
+readers do not see, says why it is `only parsed`: then its command and options have to exist.
+"""
 
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from typer.main import get_command
 
 import zoo
+from tests import warm
+from tests.data_fixtures import photo
 from zoo.cli import app
 from zoo.data import open_dataset
 from zoo.objectives import Batch
@@ -17,14 +25,29 @@ from zoo.training import build_objective
 
 ROOT = Path(__file__).resolve().parent.parent
 FRONT = (ROOT / "README.md").read_text()
-READMES = [ROOT / folder / "README.md" for folder in (".", "recipes", "zoo", "model_cards")]
-README = "\n".join(path.read_text() for path in READMES)
+FOLDERS = (".", "recipes", "zoo", "model_cards", "tests")
+READMES = [*(ROOT / folder / "README.md" for folder in FOLDERS), ROOT / "CONTRIBUTING.md"]
+TEXTS = "\n".join(path.read_text() for path in READMES)
+BLOCKS = re.findall(r"(?:<!-- only parsed: ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```", TEXTS, re.M | re.S)
+PYTHON = [code for _, language, code in BLOCKS if language == "python"]
+
+
+def commands(code: str) -> list[list[str]]:
+    """Return the words of each line that calls zoo, however it is started."""
+    lines = code.replace("\\\n", " ").splitlines()
+    found = (
+        re.match(r"(?:\$ |.*&& \.venv/bin/|.*torchrun .*-m )?zoo (?=\w)(.*?)(?: &)?$", line) for line in lines
+    )
+    return [shlex.split(re.sub(r"\[(.*?)\]", r"\1", line[1]), comments=True) for line in found if line]
+
+
+RUN = [words for reason, _, code in BLOCKS if not reason for words in commands(code)]
+PARSED = [words for reason, _, code in BLOCKS if reason for words in commands(code)]
 
 
 def run_example(word: str, replaced: dict[str, str] | None = None, **names: Any) -> dict[str, Any]:
     """Run the one Python example that has `word`, with some of its text replaced; return its names."""
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (code,) = (block for block in blocks if word in block)
+    (code,) = (block for block in PYTHON if word in block)
     for old, new in (replaced or {}).items():
         assert old in code
         code = code.replace(old, new)
@@ -32,10 +55,22 @@ def run_example(word: str, replaced: dict[str, str] | None = None, **names: Any)
     return names
 
 
-def test_the_example_objective_of_the_readme_trains(own_objectives: None) -> None:
+def test_the_examples_of_loading_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    photo(200, 150, 0).save("photo.jpg")
+    names = run_example("photo.jpg")
+    assert names["features"].shape == (1, 1280)
+    run_example("similarity()", **names)
+    wanted = {"org/resnet50.moco_v2_in1k": "tf_efficientnet_lite0.paco_cifar100_lt100"}
+    names = run_example("FasterRCNN", wanted, zoo=zoo)
+    assert names["segmenter"].eval()(torch.randn(1, 3, 64, 64))["out"].shape == (1, 21, 64, 64)
+    assert len(PYTHON) == 6  # with the three below
+
+
+def test_the_example_objective_trains(own_objectives: None) -> None:
     names = run_example("AlignUniform")
     torch.manual_seed(0)
-    (section,) = re.findall(r"`objective: (\{name: align_uniform.*?\})`", README)
+    (section,) = re.findall(r"`objective: (\{name: align_uniform.*?\})`", TEXTS)
     changes = [f"objective={section}", "name=cifar_resnet20.align"]
     recipe = Recipe.load("cifar_resnet20.simclr_digits_lt50", changes)
     objective = build_objective(recipe, open_dataset(recipe.data, "train", None))
@@ -75,9 +110,28 @@ def test_the_example_of_a_loop_of_ones_own_learns() -> None:
     assert 0 < names["loss"] < math.log(1 + 48)
 
 
-def test_commands_exist_and_links_lead_somewhere() -> None:
-    used = set(re.findall(r"^(?:.*&& \.venv/bin/)?zoo (\w+)", README, re.MULTILINE))
-    assert {"evaluate", "finetune", "pretrain"} <= used <= {*get_command(app).commands}  # type: ignore
+@pytest.mark.parametrize("words", PARSED, ids=" ".join)
+def test_commands_that_are_only_parsed_exist_with_their_options(words: list[str]) -> None:
+    group = get_command(app)
+    group.commands[words[0]].make_context(words[0], words[1:])  # type: ignore[attr-defined]
+
+
+def test_the_other_commands_run(tmp_path: Path) -> None:
+    """On photos of two classes, with as little training as there can be."""
+    for folder in ("photos/castle", "photos/rose", "new_photos"):
+        (tmp_path / folder).mkdir(parents=True)
+        for i in range(10):
+            photo(40 + i, 48, 7 * i + len(folder)).save(tmp_path / folder / f"{i}.jpg")
+    changes = ("training.epochs=1", "training.device=cpu", "training.threads=1", "views.workers=0")
+    short = [word for change in changes for word in ("--set", change)]
+    assert {words[0] for words in RUN} == {"finetune", "pretrain", "embed", "evaluate", "predict"}
+    for words in RUN:
+        more = short if words[0] in ("finetune", "pretrain") else []
+        done = warm.run("-m", "zoo", *words, *more, cwd=tmp_path)
+        assert done.returncode == 0, f"{words}: {done.stderr[-2000:]}"
+
+
+def test_links_lead_somewhere() -> None:
     for path in READMES:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", path.read_text()):
             file = path.parent / target if target else path
