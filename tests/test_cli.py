@@ -18,7 +18,7 @@ from tests import warm
 from tests.data_fixtures import photo
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from tests.warm import zoo
-from zoo import __version__, cli
+from zoo import cli
 from zoo.catalog import list_models, list_recipes, list_sweeps
 from zoo.release import Release
 
@@ -89,7 +89,8 @@ def test_names_versions_and_mistakes_are_printed_without_torch(tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == f"contrastive-zoo {__version__}, torch {version('torch')}, timm {version('timm')}"
+    packages = ("contrastive-zoo", "torch", "timm")
+    assert lines[0] == ", ".join(f"{each} {version(each)}" for each in packages)
     assert sum(line.startswith("refused ") for line in lines) == len(refused)
     assert 'Did you mean "cifar_resnet20.paco_digits_lt50"' in done.stdout
 

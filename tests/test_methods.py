@@ -90,7 +90,7 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
     ("changes", "message"),
     [
         (["objective.loss=balanced_softmax"], 'method: found "crt"'),
-        (["training.sampling=square_root"], 'method: found "crt"'),
+        (["training.sampling=class_balanced"], 'method: found "crt"'),
         (["method={name: crd}"], '"method.name": found .crd. .* Did you mean "crt"'),
         (["method=ldam_drw", "objective.label_smoothing=0.1"], "label_smoothing"),
         (["method.epoch=3"], 'unknown key "method.epoch". Did you mean "epochs"'),

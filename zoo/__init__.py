@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from zoo.release import Release
     from zoo.report.diagnose import Report, diagnose
 
-__version__ = "0.1.0"
-
 __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Centers", "Embedding", "Prediction", "Release", "Report", "Reproduction", "Results",
     "Sweep", "ZooError", "compare", "convert", "diagnose", "embed", "evaluate", "finetune", "list_models",
@@ -67,6 +65,10 @@ _SUBMODULES = frozenset(
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # which takes longer than all of the rest
+
+        return version("contrastive-zoo")
     if name in _SUBMODULES:
         return importlib.import_module(f"zoo.{name}")
     for module, names in _MODULES.items():

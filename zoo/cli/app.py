@@ -13,7 +13,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from zoo import __version__, catalog, hub
+from zoo import catalog, hub
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError, processes
 from zoo.files import check_writable
@@ -59,7 +59,9 @@ app = typer.Typer(cls=_Group, no_args_is_help=True, add_completion=False, pretty
 
 def _print_versions(requested: bool) -> None:
     if requested:
-        print(f"contrastive-zoo {__version__}, torch {version('torch')}, timm {version('timm')}")
+        print(
+            f"contrastive-zoo {version('contrastive-zoo')}, torch {version('torch')}, timm {version('timm')}"
+        )
         raise typer.Exit
 
 

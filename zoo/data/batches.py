@@ -5,7 +5,7 @@ import signal
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from zoo.errors import DataError
 # At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
 CPU_PART = 128
 View = Sequence[ops.Op]
-Sampling = Literal["instance", "class_balanced", "square_root"]
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
 Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[3, h, w]`, uint8, or its error
 
@@ -43,9 +42,8 @@ class Batch(NamedTuple):
 def derive_seed(*parts: int | str) -> int:
     """Return a 63-bit seed that is a pure function of `parts`, e.g. `("views", seed, epoch, step)`.
 
-    Every consumer of randomness seeds itself from its own position in the run. A resumed run therefore
-    continues bit for bit without any generator state in the checkpoint, and the number of loader
-    workers or ranks cannot change what is drawn.
+    Whoever draws seeds itself from its own place in the run. So a run resumes bit for bit without the state
+    of any generator, and the number of workers or ranks cannot change what is drawn.
     """
     text = "/".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
@@ -63,12 +61,11 @@ def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> i
     return epochs * min(size, per_epoch * batch_size) + rest * batch_size
 
 
-def epoch_order(labels: NDArray[np.int64], sampling: Sampling, seed: int, epoch: int) -> Tensor:
+def epoch_order(labels: NDArray[np.int64], sampling: str, seed: int, epoch: int) -> Tensor:
     """Return the images of an epoch, their places `[N]`, int64, for images with `labels` `[N]`.
 
-    `instance` is a permutation. Else with replacement a class is drawn, with the probability n_c^q / sum n^q,
-    then one of its n_c images: `class_balanced` is q = 0, `square_root` q = 1/2.
-    Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1.
+    `instance` is a permutation; `class_balanced` draws with replacement, a class and then one of its images.
+    Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1 with q = 0.
     """
     generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
     if sampling == "instance":
@@ -76,10 +73,8 @@ def epoch_order(labels: NDArray[np.int64], sampling: Sampling, seed: int, epoch:
     of_class = torch.from_numpy(np.argsort(labels, kind="stable"))
     counts = torch.from_numpy(np.unique(labels, return_counts=True)[1])
     first = counts.cumsum(0) - counts
-    upto = (counts.double() ** (0.5 if sampling == "square_root" else 0.0)).cumsum(0)
     shares = torch.rand(2, len(labels), generator=generator, dtype=torch.float64)
-    # the largest share of all may round to 1
-    drawn = torch.searchsorted(upto, shares[0] * upto[-1], right=True).clamp(max=len(counts) - 1)
+    drawn = (shares[0] * len(counts)).long().clamp(max=len(counts) - 1)  # the largest share may round to 1
     return of_class[first[drawn] + torch.minimum((shares[1] * counts[drawn]).long(), counts[drawn] - 1)]
 
 
@@ -218,7 +213,7 @@ class TrainLoader:
         image_size: int | None = None,
         rank: int = 0,
         world_size: int = 1,
-        sampling: Sampling = "instance",
+        sampling: str = "instance",
     ) -> None:
         """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
 
@@ -239,12 +234,11 @@ class TrainLoader:
         self._candidates = None if candidates is None else torch.from_numpy(candidates.copy()).to(device)
         crops = [
             v2.RandomResizedCrop(op.size, op.scale, op.ratio, InterpolationMode(op.interpolation))
-            for view in views.train
-            for op in view[:1]
+            for op in (op for view in views.train for op in view[:1])
             if isinstance(op, ops.RandomResizedCrop)  # as `ViewsConfig` has it for worker processes
         ]
-        crops = [v2.Compose([crop, v2.PILToTensor()]) for crop in crops]
-        self._samples = Samples(dataset, crops, seed, image_size)
+        tensors = [v2.Compose([crop, v2.PILToTensor()]) for crop in crops]
+        self._samples = Samples(dataset, tensors, seed, image_size)
         self._finish = [TensorViews([view[1:]], mean, std) for view in views.train]
         self._pixels: Tensor | None = None
         if views.backend == "tensor":

@@ -18,7 +18,7 @@ from PIL import Image
 
 from zoo.config import plain_kind
 from zoo.data.config import Memory
-from zoo.data.decode import progress, read_image, read_size
+from zoo.data.decode import read_image, read_size, shown
 from zoo.errors import DataError, did_you_mean, few
 from zoo.release.tensors import ImageList
 
@@ -201,13 +201,11 @@ class OtherImages(DataError):
 def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
     """Return 8 bytes of the SHA-256 of each image's size, label and pixels `[N]`, int64; -1: unreadable."""
     ids = np.full(len(dataset), -1, dtype=np.int64)
-    with progress(len(dataset), "comparing") as advance:
-        for index, label in enumerate(dataset.labels.tolist()):
-            advance(1)
-            with suppress(DataError):
-                image = dataset.image(index)
-                digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
-                ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
+    for index, label in enumerate(shown(dataset.labels.tolist(), len(dataset), "comparing")):
+        with suppress(DataError):
+            image = dataset.image(index)
+            digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
+            ids[index] = int.from_bytes(digest.digest()[:8], "little", signed=True)
     return ids
 
 

@@ -7,10 +7,9 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 # raster formats alone: Pillow gives PostScript to another program
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
-MANY = 1_000  # images that take more than a moment
 _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], floats in 0..1"
 
 
@@ -104,13 +102,12 @@ def own_cores() -> int:
     return max(1, min(share, bound))
 
 
-@contextmanager
-def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    """Show a bar, of many a line where there is no terminal; yield what is called with each number done."""
-    if total > MANY and not sys.stderr.isatty():
+def shown(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
+    """Return `images` to go through behind a bar; where there is no terminal, many have a line."""
+    terminal = sys.stderr.isatty()
+    if total > 1_000 and not terminal:
         logging.getLogger("zoo").info("%s %s images", doing, f"{total:,}")
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        yield partial(bar.advance, bar.add_task(doing, total=total))
+    return track(images, doing, total, console=Console(stderr=True), transient=True, disable=not terminal)
 
 
 def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
@@ -160,7 +157,7 @@ def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]
 
     # Pillow decodes outside of Python's lock; a program's images may come from code made for one thread
     threads = own_cores() if dataset.encoded() is not None else 1
-    with progress(len(dataset), "decoding") as advance, ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(decode, range(len(dataset))):
-            advance(1)
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in shown(pool.map(decode, range(len(dataset))), len(dataset), "decoding"):
+            pass
     return pixels

@@ -87,8 +87,8 @@ class TrainingSection(Config):
     precision: Precision = Field("fp32", description="bf16: autocast; tf32: convolutions on a GPU.")
     channels_last: bool = Field(True, description="Memory layout of images and convolutions.")
     clip_grad: Positive | None = Field(None, description="Largest norm of all gradients together; null: any.")
-    sampling: Literal["instance", "class_balanced", "square_root"] = "instance"
-    """Each image once an epoch; or first a class, each as likely, or as the square root of its images."""
+    sampling: Literal["instance", "class_balanced"] = "instance"
+    """Each image once an epoch; or first a class, each as likely, then one of its images."""
     ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
     early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
     compile: Literal["default", "reduce-overhead"] | None = Field(None, description="`torch.compile`'s mode.")

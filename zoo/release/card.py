@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
-from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 def fixed(folder: Path) -> bool:
     """Whether nothing in a release's folder may change: it is shipped, downloaded, or a plain timm model."""
     file = folder / format.METRICS  # in huggingface_hub's cache a link to a shared blob
-    return not isfile(file) or file.is_symlink() or catalog.is_shipped(folder)
+    return not file.is_file() or file.is_symlink() or catalog.is_shipped(folder)
 
 
 def addressed(card: str, repo_id: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,7 +44,7 @@ class Release:
     def at(cls, folder: Path) -> Release:
         """Open the release in `folder`."""
         release = cls(folder, format.read_config(folder))
-        if not release.is_plain and not isfile(folder / format.RECIPE):
+        if not release.is_plain and not (folder / format.RECIPE).is_file():
             raise ReleaseError(f"{folder}: incomplete release, {format.RECIPE} is missing")
         return release
 
