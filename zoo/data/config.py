@@ -18,7 +18,7 @@ from zoo.errors import DataError
 _ByKind = Field(discriminator="kind")
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
-PositiveTriple = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]
+PositiveTriple = Annotated[list[Annotated[float, Field(ge=1e-4)]], Field(min_length=3, max_length=3)]
 
 
 class Digits(Config):

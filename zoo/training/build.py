@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Sequence
 
 import torch
@@ -43,7 +44,13 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         candidates = None if training.candidates is None else torch.tensor(training.candidates)
         counts = torch.as_tensor(training.class_counts)
         info = DataInfo(counts, candidates, open_teachers(recipe, dataset))
-        objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
+        try:
+            objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
+        except RuntimeError as error:
+            if (needed := re.search(r"allocate (\d+) bytes", str(error))) is None:
+                raise
+            found = f"objective: a tensor would take {int(needed[1]):,} bytes"
+            raise RecipeError(f"{found}, expected what fits into memory: queue_size, dim, ...") from None
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
         if centers is None:
