@@ -32,9 +32,10 @@ def test_shipped_release(name: str) -> None:
 
 
 def marked(name: str) -> object:
-    slow = name.startswith("tf_")  # at 160 pixels it takes minutes
-    marks = [] if "_digits" in name else [pytest.mark.shared, *([pytest.mark.slow] if slow else [])]
-    return pytest.param(name, marks=marks)
+    if "_digits" in name:
+        return name
+    slow = [] if name == "cifar_resnet32.paco_cifar100_lt100" else [pytest.mark.slow]  # all take half an hour
+    return pytest.param(name, marks=[pytest.mark.shared, *slow])
 
 
 @pytest.mark.parametrize("name", map(marked, zoo.list_models()))
