@@ -103,14 +103,12 @@ class ImageDataset:
         files = [self.item(row) for row in range(len(self))] if isinstance(self.store.items, list) else []
         return (files, "") if files and all(isinstance(file, Path) for file in files) else None
 
-    def _copy(self, **changes: Any) -> ImageDataset:
-        return replace(self, **{"known_as": None, **changes})
-
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
         chosen = np.array(indices, dtype=np.int64)
         candidates = None if self.candidates is None else self.candidates[chosen]
-        return self._copy(labels=self.labels[chosen], rows=self.rows[chosen], candidates=candidates)
+        kept = {"labels": self.labels[chosen], "rows": self.rows[chosen], "candidates": candidates}
+        return replace(self, **kept, known_as=None)
 
     def with_candidates(
         self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
@@ -121,22 +119,24 @@ class ImageDataset:
         """
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         if candidates is None:
-            return self if self.candidates is None else self._copy(candidates=None, settings=settings)
+            return self if self.candidates is None else replace(self, candidates=None, settings=settings, known_as=None)
         given, shape = np.array(candidates, dtype=np.bool_), (len(self), self.num_classes)
         if given.shape != shape or not given[np.arange(len(self)), self.labels].all():
             raise DataError(f"partial_labels: found {[*given.shape]}, expected {[*shape]} with true labels")
-        return self._copy(candidates=given, settings=settings)
+        return replace(self, candidates=given, settings=settings, known_as=None)
 
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set, without candidates, with its classes among `class_names`, by their names."""
         known = {name: place for place, name in enumerate(class_names)}
         places = np.array([known[name] for name in self.class_names], dtype=np.int64)
         labels = np.where(self.labels < 0, -1, places[self.labels])
-        return self.with_candidates(None)._copy(labels=labels, class_names=tuple(class_names))
+        plain = self.with_candidates(None)
+        return replace(plain, labels=labels, class_names=tuple(class_names), known_as=None)
 
     def without_labels(self) -> ImageDataset:
         """Return the images without classes: every label is -1."""
-        return self._copy(labels=np.full(len(self), -1), class_names=(), candidates=None)
+        unknown = np.full(len(self), -1)
+        return replace(self, labels=unknown, class_names=(), candidates=None, known_as=None)
 
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set: settings, counts, and a hash of its images."""

@@ -29,6 +29,7 @@ ACCURACIES["balanced_accuracy"] = "balanced"
 PREFERRED = ("classifier", "linear_full", "linear", "knn")
 """By which protocol a release is ranked: by the first of these that it was measured by."""
 
+_RECALL = re.compile(r"recall_at_([1-9][0-9]{0,8})")
 _Text = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Texts = Annotated[list[_Text], Field(fail_fast=True)]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -174,23 +175,22 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
 
 def invalid_class_name(names: Sequence[object]) -> int | None:
     """Return the index of the first name that no card or terminal can show; None when all can be shown."""
-
-    def fits(name: object) -> bool:
-        return isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and is_printable(name)
-
-    return next((index for index, name in enumerate(names) if not fits(name)), None)
+    for index, name in enumerate(names):
+        if not (isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and is_printable(name)):
+            return index
+    return None
 
 
 def recall_k(name: str) -> int | None:
     """Return the k of a metric that is a recall@k, `recall_at_8`; None of any other."""
-    recall = re.fullmatch(r"recall_at_([1-9][0-9]{0,8})", name)
+    recall = _RECALL.fullmatch(name)
     return int(recall[1]) if recall else None
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return those metrics that cards and tables show, each once, in the order of their columns."""
     given = {*names}
-    recalls = sorted(filter(recall_k, given), key=lambda name: recall_k(name) or 0)
+    recalls = sorted(filter(_RECALL.fullmatch, given), key=lambda name: (len(name), name))
     return [name for name in (*ACCURACIES, "calibration_error", *recalls, "map") if name in given]
 
 
