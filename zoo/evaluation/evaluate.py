@@ -70,8 +70,7 @@ def evaluate(
         Interrupted: when a training is stopped by a signal, after saving its state.
         ZooError: for what cannot be measured, naming it.
     """
-    chosen = parse_protocol(protocol, settings)
-    if protocol not in TRAINED and (out is not None or resume):
+    if protocol in PROTOCOLS and protocol not in TRAINED and (out is not None or resume):
         raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
     classifies = protocol == "classifier"
     given = release_or_model
@@ -79,9 +78,9 @@ def evaluate(
     release = encoder.release
     centers = release.require_centers() if release is not None and classifies else None
 
-    config, root, is_own = resolve(data, None) if release is None else own_data(release, data)
-    if release is not None and is_own:
-        chosen = parse_protocol(protocol, {**_recorded(release, protocol), **settings})
+    config, root, is_own = as_data(data) if release is None else own_data(release, data)
+    recorded = _recorded(release, protocol) if release is not None and is_own else {}
+    chosen = parse_protocol(protocol, {**recorded, **settings})
     reads_training = not classifies and getattr(chosen, "gallery", "train") == "train"
     if not is_own and not reads_training:
         config = whole(config)
@@ -180,7 +179,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-    given = resolve(data, own)
+    given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
     if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
         found = open_dataset(given.config, "train", given.root).describe()["sha256"]
         if found != release.config["zoo"]["dataset"].get("sha256"):
