@@ -15,8 +15,7 @@ from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.data.batches import derive_seed
-from zoo.data.config import data_words
-from zoo.data.dataset import require_same_classes
+from zoo.data.dataset import data_words, require_same_classes
 from zoo.data.long_tail import rank_in_class
 from zoo.errors import DataError, ZooError, few
 from zoo.evaluation.encode import Encoder, Features
@@ -90,7 +89,9 @@ def measure(
     """
     trains = isinstance(protocol, TrainedProtocol)  # these show their own progress
     if not trains:
-        logging.getLogger("zoo").info("measuring: %s, %s test images", protocol.protocol, f"{len(test_set):,}")
+        logging.getLogger("zoo").info(
+            "measuring: %s, %s test images", protocol.protocol, f"{len(test_set):,}"
+        )
     with interruptible(lambda: "what was trained so far is kept") if trains else nullcontext():
         answer, chosen = run_protocol(protocol, data, centers, run)
     trained_on, tested_on = data.train_set.describe() if len(data.train_set) else None, test_set.describe()

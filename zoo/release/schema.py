@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from zoo.config import Config, is_number, parse
-from zoo.errors import ReleaseError, is_printable
+from zoo.errors import UNPRINTABLE, ReleaseError
 
 LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
@@ -160,7 +160,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
     problem = "nested too deeply" if len(path) > 32 else ""
     if isinstance(data, str):
         text = data.replace("\n", "").replace("\t", "") if path[-1:] in _MULTILINE else data
-        problem = "" if is_printable(text) else f"found control characters, {data[:40]!r}"
+        problem = f"found control characters, {data[:40]!r}" if UNPRINTABLE.search(text) else ""
     elif isinstance(data, int | float):
         most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
         if not abs(data) <= most:  # also nan
@@ -176,7 +176,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
 def invalid_class_name(names: Sequence[object]) -> int | None:
     """Return the index of the first name that no card or terminal can show; None when all can be shown."""
     for index, name in enumerate(names):
-        if not (isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and is_printable(name)):
+        if not (isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME) or UNPRINTABLE.search(name):
             return index
     return None
 
