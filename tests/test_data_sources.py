@@ -116,7 +116,6 @@ def test_each_kind_gives_images_labels_and_classes(write: Callable[[Path], Any],
     assert train.class_names == test.class_names == CLASSES
     for row in range(3):
         assert np.array_equal(np.asarray(train.image(row)), np.asarray(photo(6, 6, row)))
-        assert train.size_of(row) == (6, 6)
     facts = train.describe()
     assert json.loads(json.dumps(facts)) == facts and facts["num_images"] == 3
     assert len({train.name_of(row) for row in range(3)}) == 3

@@ -18,7 +18,7 @@ from PIL import Image
 
 from zoo.config import plain_kind
 from zoo.data.config import Memory
-from zoo.data.decode import progress, read_image, read_size
+from zoo.data.decode import progress, read_image
 from zoo.errors import DataError, did_you_mean, few
 from zoo.release.tensors import ImageList
 
@@ -53,8 +53,7 @@ class ImageDataset:
     rows: Any = None  # of the store, for each image [N]; by default all, in order
     settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, for `describe`
     candidates: NDArray[np.bool_] | None = None  # partial labels: possible classes [N, C], read-only
-    # the hash by which another copy of the same images and labels is recorded; no changed set has it
-    known_as: str | None = field(default=None, init=False)
+    known_as: str | None = field(default=None, init=False)  # the listed copy's hash; no changed set has it
 
     def __post_init__(self) -> None:
         self.labels, self.class_names = np.array(self.labels, dtype=np.int64), tuple(self.class_names)
@@ -86,10 +85,6 @@ class ImageDataset:
     def image(self, index: int) -> Image.Image:
         """Return image `index` as RGB; raise DataError naming it where it cannot be read."""
         return read_image(self.item(index), self.name_of(index))
-
-    def size_of(self, index: int) -> tuple[int, int]:
-        """Return width and height of image `index`, not decoding it; raise DataError as `image` does."""
-        return read_size(self.item(index), self.name_of(index))
 
     def name_of(self, index: int) -> str:
         """Return the name of image `index`: its path in the data set, or its place in a file."""

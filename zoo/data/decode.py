@@ -38,29 +38,19 @@ _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C
 
 def read_image(source: Any, name: str) -> Image.Image:
     """Return a `Path`, bytes or what `_IMAGE` lists as RGB; DataError names it and why it cannot be read."""
-    with _opened(source, name) as image:
-        if 0 in image.size:
-            raise ValueError(f"found {image.width} x {image.height} pixels")
-        return to_rgb(image)
-
-
-def read_size(source: Any, name: str) -> tuple[int, int]:
-    """Return width and height of an image, without decoding a file; otherwise as `read_image`."""
-    with _opened(source, name) as image:
-        return image.size
-
-
-@contextmanager
-def _opened(source: Any, name: str) -> Iterator[Image.Image]:
+    image: Image.Image
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise ValueError("found no regular file")  # reading a pipe or a device may never end
         if isinstance(source, Path | bytes):
             file = io.BytesIO(source) if isinstance(source, bytes) else source
             with Image.open(file, formats=FORMATS) as image:
-                yield image
+                image.load()  # before its file is closed
         else:
-            yield source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+            image = source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+        if 0 in image.size:
+            raise ValueError(f"found {image.width} x {image.height} pixels")
+        return to_rgb(image)
     except FileNotFoundError:
         raise DataError(f'image "{name}": no such file') from None
     except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
@@ -131,7 +121,7 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
             # a copy can bring an old modification time along, but nobody sets the time of the change itself
             key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     file = cache_folder("decoded") / f"{key.hexdigest()[:32]}.raw"
-    width, height = (image_size, image_size) if image_size else dataset.size_of(0)
+    width, height = (image_size, image_size) if image_size else dataset.image(0).size
     checksum = file.with_suffix(".sha256")
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -89,9 +89,7 @@ def measure(
     """
     trains = isinstance(protocol, TrainedProtocol)  # these show their own progress
     if not trains:
-        logging.getLogger("zoo").info(
-            "measuring: %s, %s test images", protocol.protocol, f"{len(test_set):,}"
-        )
+        logging.getLogger("zoo").info("measuring: %s, %d test images", protocol.protocol, len(test_set))
     with interruptible(lambda: "what was trained so far is kept") if trains else nullcontext():
         answer, chosen = run_protocol(protocol, data, centers, run)
     trained_on, tested_on = data.train_set.describe() if len(data.train_set) else None, test_set.describe()
