@@ -1,10 +1,18 @@
-"""The import graph keeps to the architecture's directions (contracts in pyproject.toml)."""
+"""The architecture: imports keep to its directions, and what is called most passes few functions and files."""
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
+import zoo
+from tests.test_step import stepper_and_batches
+from zoo.recipe import Recipe
+
 ROOT = Path(__file__).resolve().parent.parent
+PACO = "cifar_resnet20.paco_digits_lt50"
 
 
 def test_imports_keep_to_the_directions_of_the_architecture():
@@ -17,3 +25,34 @@ def test_imports_keep_to_the_directions_of_the_architecture():
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "0 broken" in result.stdout
+
+
+def passed(call: Callable[[], object]) -> tuple[int, int]:
+    """Return how many functions and files of zoo a second call enters, comprehensions and lambdas aside."""
+    call()  # imports, and names that are fetched at their first use
+    found = set()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(f"{ROOT}/zoo/") and code.co_name[0] != "<":
+            found.add((code.co_filename, code.co_qualname))
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(found), len({file for file, _ in found})
+
+
+def test_the_knn_evaluation_of_a_release_passes_few_functions() -> None:
+    functions, files = passed(lambda: zoo.evaluate(PACO, "knn"))
+    assert functions <= 109 and files <= 25, (functions, files)
+
+
+def test_a_step_of_paco_passes_few_functions() -> None:
+    recipe = Recipe.load(PACO)
+    stepper, batches = stepper_and_batches(recipe, 2)
+    steps = iter(enumerate(batches))
+    functions, files = passed(lambda: stepper(*next(steps)))
+    assert functions <= 40 and files <= 15, (functions, files)
