@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from zoo.data.config import Folder
 from zoo.data.dataset import OtherImages, Root, Split
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
-from zoo.evaluation.encode import open_encoder
+from zoo.evaluation.encode import Encoder, open_encoder
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.predict import prior_in_loss
 from zoo.evaluation.published import ProbeRun
@@ -28,8 +28,8 @@ from zoo.release import Preprocess, Release
 
 
 def evaluate(
-    release_or_model: Release | nn.Module | str | Path,
-    protocol: str,
+    release_or_model: Release | nn.Module | Encoder | str | Path,
+    protocol: str | Sequence[str],
     data: Data = None,
     *,
     preprocess: Preprocess | Mapping[str, Any] | None = None,
@@ -48,7 +48,8 @@ def evaluate(
             that makes scores `[B, C]` of the data's classes. It may be compiled or a `DataParallel`.
         protocol: on features that are computed once, "linear", "knn", "few_shot", "retrieval" or "classifier"
             (the learned centers); trained on augmented images, for figures that are compared with papers,
-            "linear_full", the published linear evaluation, or "semi_supervised".
+            "linear_full", the published linear evaluation, or "semi_supervised". Several, in a list, compute
+            the features once.
         data: the release's own when None; else any, see `zoo.data.any_data.Data`. Of other data in one part
             protocols that train hold a fifth out, the others measure all images. "classifier" does without
             some of the release's classes, told by their names.
@@ -64,17 +65,24 @@ def evaluate(
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
 
     Returns:
-        The entry of metrics.json; of a model also `preprocess`. Test labels enter only the metrics.
+        The entry of metrics.json, of several protocols each one's by its name; of a model also `preprocess`.
+        Test labels enter only the metrics.
 
     Raises:
         Interrupted: when a training is stopped by a signal, after saving its state.
         ZooError: for what cannot be measured, naming it.
     """
-    if protocol in PROTOCOLS and protocol not in TRAINED and (out is not None or resume):
-        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
     classifies = protocol == "classifier"
     given = release_or_model
-    encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=classifies)
+    if not isinstance(given, Encoder):
+        encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=classifies)
+    else:
+        encoder = given
+    if not isinstance(protocol, str):
+        how: dict[str, Any] = {"save": save, "out": out, "resume": resume, **settings}
+        return {each: evaluate(encoder, each, data, **how) for each in protocol}
+    if protocol in PROTOCOLS and protocol not in TRAINED and (out is not None or resume):
+        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
     release = encoder.release
     centers = release.require_centers() if release is not None and classifies else None
 
@@ -156,7 +164,7 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
 
     A `DataError` refuses a copy that lacks some of these, or whose classes have other names.
     """
-    if not release.images:
+    if release.config["zoo"].get("images_sha256") is None:  # it lists none
         return open_dataset(config, split, root)
     was = f"{release.name} was {'trained' if split == 'train' else 'measured'}"
     try:
