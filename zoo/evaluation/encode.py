@@ -97,7 +97,7 @@ class Encoder:
     release: Release | None = None
     device: torch.device = CPU
     workers: int = 0
-    _encoded: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # by the images' hash
+    _encoded: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # by names: one data's
 
     @classmethod
     def of_recipe(cls, model: nn.Module, recipe: Recipe) -> Encoder:

@@ -59,7 +59,7 @@ class Release:
         """Whether this is a plain timm model, of whose training nothing is recorded."""
         return self.config["zoo"]["recipe_sha256"] is None
 
-    @property
+    @cached_property
     def recipe(self) -> dict[str, Any]:
         """The exact recipe of the training, overrides applied; of a plain timm model what is known."""
         if not self.is_plain:
