@@ -12,6 +12,7 @@ import zoo
 from tests.evaluation_helpers import folders
 from zoo.data import open_dataset
 from zoo.errors import ZooError
+from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS
@@ -29,6 +30,15 @@ def test_recorded_settings_are_defaults_on_own_data_alone_and_each_can_be_change
     again = zoo.evaluate(copied, "few_shot")  # no protocol of the recipe: as its entry has it
     assert (again["settings"]["shots"], again["seed"]) == (2, 3)
     assert len(zoo.open(copied).metrics["evaluations"]) == count + 1
+
+
+def test_several_protocols_encode_each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded, batches = list[int](), Encoder.batches
+    monkeypatch.setattr(Encoder, "batches", lambda *args: encoded.append(len(args[1])) or batches(*args))
+    entries = zoo.evaluate(PACO, ["classifier", "knn"])
+    recorded = {entry["protocol"]: entry["value"] for entry in zoo.open(PACO).metrics["evaluations"]}
+    assert all(entry["value"] == recorded[name] for name, entry in entries.items())
+    assert encoded == [547, 344]
 
 
 def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(copied: Path) -> None:

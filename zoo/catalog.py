@@ -62,7 +62,8 @@ def recipe_header(text: str) -> dict[str, str]:
 
 def release_path(name: str) -> Path | None:
     """Return the folder of the shipped release `name`, or None when there is none."""
-    return _shared("model_cards") / name if name in list_models() else None
+    folder = _shared("model_cards") / name
+    return folder if folder.name == name and isfile(folder / "config.json") else None
 
 
 def is_shipped(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 # Control characters, line separators, marks that turn the direction of text around, halves of characters.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>|<class '(?:\w+\.)*(\w+)'>")  # of other libraries
 
 EXTRA = ("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn")
@@ -87,15 +87,10 @@ def missing_extra(error: ModuleNotFoundError) -> ZooError:
 
 def one_line(text: str) -> str:
     """Return a text, which may hold words of a file, as one line that no terminal obeys."""
-    shown = _UNPRINTABLE.sub(
+    shown = UNPRINTABLE.sub(
         lambda found: found[0].encode("unicode_escape").decode(), _OBJECT.sub(r"\1", text)
     )
     return shown if len(shown) <= 4_000 else f"{shown[:3_000]} [...] {shown[-900:]}"
-
-
-def is_printable(text: str) -> bool:
-    """Whether a text, such as a class's name, can be shown as it is: one line that no terminal obeys."""
-    return _UNPRINTABLE.search(text) is None
 
 
 def first_line(error: BaseException) -> str:

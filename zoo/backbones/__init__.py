@@ -3,8 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import timm
@@ -17,6 +16,7 @@ from zoo.errors import ZooError, did_you_mean, first_line
 from zoo.modules.heads import evaluating
 
 __all__ = [
+    "SkipInit",
     "check_encoder",
     "check_input",
     "create",
@@ -24,7 +24,6 @@ __all__ = [
     "is_own",
     "name_of",
     "size_built_for",
-    "without_storage",
 ]
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
@@ -54,8 +53,11 @@ _FILLS = {getattr(Tensor, f"{name}_") for name in ("zero", "fill", "copy", "norm
 _FILLS |= {Tensor.mul_, Tensor.add_, Tensor.div_, Tensor.clamp_}
 
 
-class _SkipInit(TorchFunctionMode):
-    """Leaves out what only fills tensors."""
+class SkipInit(TorchFunctionMode):
+    """Leaves out what only fills tensors, while models are built on the meta device for a file's tensors.
+
+    To draw weights that a file then replaces is most of the time in which timm loads a large model.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -64,16 +66,6 @@ class _SkipInit(TorchFunctionMode):
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
-
-
-@contextmanager
-def without_storage() -> Iterator[None]:
-    """Build models inside the block for a file's tensors alone: on the meta device, never initialised.
-
-    To draw weights that a file then replaces is most of the time in which timm loads a large model.
-    """
-    with torch.device("meta"), _SkipInit():
-        yield
 
 
 def _refusal(arch: str, model_args: Mapping[str, Any], error: Exception) -> str:

@@ -17,7 +17,7 @@ from zoo.files import write_atomic
 
 def evaluate(
     protocol: str = Argument(
-        help="linear, knn, few_shot, retrieval, classifier, linear_full or semi_supervised."
+        help="linear, knn, few_shot, retrieval, classifier, linear_full, semi_supervised; or linear,knn."
     ),
     name: str = NAME,
     data: str | None = DATA,
@@ -34,13 +34,16 @@ def evaluate(
     import zoo
     from zoo.evaluation.evaluate import parse_protocol
 
-    parse_protocol(protocol, chosen)  # here, since a wrong key may be the name of an argument below
+    protocols = protocol.split(",")
+    for each in protocols:
+        parse_protocol(each, chosen)  # here, since a wrong key may be the name of an argument below
     release = zoo.open(name)
     chosen |= {"device": device, "workers": workers, "save": save, "out": out, "resume": resume}
-    entry = zoo.evaluate(release, protocol, data, **chosen)
-    print_evaluations([entry])
-    used = [f"{key}={value}" for key, value in (entry["settings"] | entry["chosen"]).items()]
-    print(", ".join([f"{entry['test_set']['num_images']:,} test images", *used]))
+    entries = zoo.evaluate(release, protocols, data, **chosen)
+    print_evaluations([*entries.values()])
+    for entry in entries.values():
+        used = [f"{key}={value}" for key, value in (entry["settings"] | entry["chosen"]).items()]
+        print(", ".join([f"{entry['test_set']['num_images']:,} test images", *used]))
     where, why = f"recorded in {release.path / 'metrics.json'}", "only a release folder of yours is changed"
     print(where if save and release.writable else f"not recorded: {why if save else '--no-save'}")
 

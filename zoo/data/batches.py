@@ -129,18 +129,25 @@ def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
 
 
 class Samples(Dataset[Sample]):
-    """What each of some transforms makes of an image; their draws are a function of `seed` and key."""
+    """What each of some transforms makes of an image; their draws, if any, are those of `seed` and key."""
 
     def __init__(
-        self, dataset: ImageDataset, transforms: Sequence[Any], seed: int = 0, image_size: int | None = None
+        self,
+        dataset: ImageDataset,
+        transforms: Sequence[Any],
+        seed: int | None = None,
+        image_size: int | None = None,
     ) -> None:
         self._dataset, self._transforms, self._seed, self._image_size = dataset, transforms, seed, image_size
 
     def __getitem__(self, key: Key) -> Sample:
         try:
-            image = scaled_to_square(self._dataset.image(key[1]), self._image_size)
+            image = self._dataset.image(key[1])
         except DataError as error:
             return key[1], str(error)
+        if self._seed is None:
+            return key[1], [torch.as_tensor(transform(image)) for transform in self._transforms]
+        image = scaled_to_square(image, self._image_size)
         with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
             torch.default_generator.manual_seed(derive_seed("views", self._seed, *key))
             return key[1], [torch.as_tensor(transform(image)) for transform in self._transforms]
@@ -173,7 +180,7 @@ def from_workers(
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
-        num_workers=min(workers, own_cores()),
+        num_workers=min(workers, own_cores()) if workers else 0,
         collate_fn=_collate,
         pin_memory=device.type == "cuda",  # else copies would wait for the device
         generator=torch.Generator(),  # else a loader draws from, and so moves, the global one

@@ -5,7 +5,6 @@ Nothing here imports torch. Defaults are the literature's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -170,17 +169,6 @@ class DataConfig(Config):
         """Leave out a holdout of None, which older recipes and releases do not have."""
         values: dict[str, Any] = plain(self)
         return {key: value for key, value in values.items() if key != "holdout" or value is not None}
-
-
-def data_words(facts: Mapping[str, Any]) -> str:
-    """Return a name for described data and what of them is used, e.g. `digits, long tail 50`."""
-    words, tail, subset = [str(facts["name"])], facts.get("long_tail"), facts.get("subset")
-    if tail:
-        words.append(f"long tail {tail['imbalance']:g}")
-    if subset:
-        few = subset.get("per_class")
-        words.append(f"{few} labels a class" if few else f"{100 * subset['fraction']:g} % of labels")
-    return ", ".join(words)
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:

@@ -53,7 +53,7 @@ class ImageDataset:
     rows: Any = None  # of the store, for each image [N]; by default all, in order
     settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, for `describe`
     candidates: NDArray[np.bool_] | None = None  # partial labels: possible classes [N, C], read-only
-    known_as: str | None = None  # the hash by which another copy of the same images and labels is recorded
+    known_as: str | None = field(default=None, init=False)  # the listed copy's hash; no changed set has it
 
     def __post_init__(self) -> None:
         self.labels, self.class_names = np.array(self.labels, dtype=np.int64), tuple(self.class_names)
@@ -103,14 +103,11 @@ class ImageDataset:
         files = [self.item(row) for row in range(len(self))] if isinstance(self.store.items, list) else []
         return (files, "") if files and all(isinstance(file, Path) for file in files) else None
 
-    def _copy(self, **changes: Any) -> ImageDataset:
-        return replace(self, **{"known_as": None, **changes})
-
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
         chosen = np.array(indices, dtype=np.int64)
         candidates = None if self.candidates is None else self.candidates[chosen]
-        return self._copy(labels=self.labels[chosen], rows=self.rows[chosen], candidates=candidates)
+        return replace(self, labels=self.labels[chosen], rows=self.rows[chosen], candidates=candidates)
 
     def with_candidates(
         self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
@@ -121,22 +118,22 @@ class ImageDataset:
         """
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         if candidates is None:
-            return self if self.candidates is None else self._copy(candidates=None, settings=settings)
+            return self if self.candidates is None else replace(self, candidates=None, settings=settings)
         given, shape = np.array(candidates, dtype=np.bool_), (len(self), self.num_classes)
         if given.shape != shape or not given[np.arange(len(self)), self.labels].all():
             raise DataError(f"partial_labels: found {[*given.shape]}, expected {[*shape]} with true labels")
-        return self._copy(candidates=given, settings=settings)
+        return replace(self, candidates=given, settings=settings)
 
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
         """Return the data set, without candidates, with its classes among `class_names`, by their names."""
         known = {name: place for place, name in enumerate(class_names)}
         places = np.array([known[name] for name in self.class_names], dtype=np.int64)
         labels = np.where(self.labels < 0, -1, places[self.labels])
-        return self.with_candidates(None)._copy(labels=labels, class_names=tuple(class_names))
+        return replace(self.with_candidates(None), labels=labels, class_names=tuple(class_names))
 
     def without_labels(self) -> ImageDataset:
         """Return the images without classes: every label is -1."""
-        return self._copy(labels=np.full(len(self), -1), class_names=(), candidates=None)
+        return replace(self, labels=np.full(len(self), -1), class_names=(), candidates=None)
 
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set: settings, counts, and a hash of its images."""
@@ -154,6 +151,17 @@ class ImageDataset:
             counts = self.class_counts
             facts["class_counts"] = {"largest": int(counts.max()), "smallest": int(counts.min())}
         return {**facts, "sha256": self.known_as or digest.hexdigest()}
+
+
+def data_words(facts: Mapping[str, Any]) -> str:
+    """Return a name for described data and what of them is used, e.g. `digits, long tail 50`."""
+    words, tail, subset = [str(facts["name"])], facts.get("long_tail"), facts.get("subset")
+    if tail:
+        words.append(f"long tail {tail['imbalance']:g}")
+    if subset:
+        few = subset.get("per_class")
+        words.append(f"{few} labels a class" if few else f"{100 * subset['fraction']:g} % of labels")
+    return ", ".join(words)
 
 
 def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = "data") -> ImageDataset:
@@ -232,7 +240,9 @@ def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
     if missing := len(listed.ids) - len(found):
         counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
         raise OtherImages(f"{counts}, by their pixels and labels")
-    return replace(whole.subset(found), known_as=listed.sha256)
+    dataset = whole.subset(found)
+    dataset.known_as = listed.sha256
+    return dataset
 
 
 class _Column:

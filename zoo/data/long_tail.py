@@ -15,27 +15,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def class_sizes(config: LongTail, n_max: int, num_classes: int) -> list[int]:
-    """Return how many images of each class are kept, `[C]`: n_c = int(n_max * (1 / imbalance)^(c / (C - 1))).
-
-    Source: LDAM (1906.07413), its `imbalance_cifar.py` in https://github.com/kaidic/LDAM-DRW
-    """
-    return [int(n_max * (1 / config.imbalance) ** (c / (num_classes - 1))) for c in range(num_classes)]
-
-
 def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
     """Return the kept positions in `labels` `[N]`, class by class, in the shuffled order within a class.
 
-    As in LDAM's code, NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order
-    and from one stream, and the first n_c stay. n_max is `max_per_class`, by default the size of the
-    smallest class. Raises DataError naming the first class that would keep none, or more than it has.
+    NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order and from one stream,
+    and the first n_c = int(n_max * (1 / imbalance)^(c / (C - 1))) stay. n_max is `max_per_class`, by default
+    the size of the smallest class. Raises DataError naming the first class that would keep none, or more than
+    it has. Source: LDAM (1906.07413), its `imbalance_cifar.py` in https://github.com/kaidic/LDAM-DRW
     """
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
     random = np.random.RandomState(config.seed)  # the literature's generator
     n_max = config.max_per_class or int(np.bincount(labels, minlength=num_classes).min())
     kept = []
-    for c, size in enumerate(class_sizes(config, n_max, num_classes)):
+    for c in range(num_classes):
+        size = int(n_max * (1 / config.imbalance) ** (c / (num_classes - 1)))
         members = np.flatnonzero(labels == c)
         if not 0 < size <= len(members):
             raise DataError(

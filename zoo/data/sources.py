@@ -235,7 +235,7 @@ def open_dataset(
     """
     source = config.source if listed is None else as_archive(config.source)
     found = _read(config, source, split if config.holdout is None else "train", root)
-    dataset = found.subset(_rows_of(config.holdout, found.labels, split))
+    dataset = found if config.holdout is None else found.subset(_rows_of(config.holdout, found.labels, split))
     selection = (config.long_tail, config.subset, config.partial_labels)
     tail, part, partial = selection if split == "train" else (None, None, None)
     if len(dataset) == 0:
@@ -244,7 +244,7 @@ def open_dataset(
         hint = "(image, label) in Python, CLASS/IMAGE in folders; moco needs none: --set 'evaluation=[]'"
         raise DataError(f"{source.kind}: the images of the {split} split have no labels, expected {hint}")
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
-    dataset.settings = {
+    settings = {
         "name": data_name(source, root),
         "source": source.kind,
         "split": split,
@@ -254,6 +254,7 @@ def open_dataset(
         **({"content": source.sha256} if isinstance(source, Memory) else {}),
         **found.settings,
     }
+    dataset = replace(dataset, settings=settings)
     if listed is not None:
         return find_listed(dataset, listed)
     if tail is not None:
@@ -288,10 +289,10 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
     return found
 
 
-def _rows_of(holdout: Holdout | None, labels: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
-    """Return the rows of a split, in order: all, or those in or out of what is held out, class by class."""
-    is_test, fraction = split == "test", holdout.fraction if holdout else split == "test"
-    if holdout is None or not 0 < fraction < 1 or (labels < 0).any():  # no labels: no share of each class
+def _rows_of(holdout: Holdout, labels: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
+    """Return the rows of a split, in order: those in or out of what is held out, class by class."""
+    is_test, fraction = split == "test", holdout.fraction
+    if not 0 < fraction < 1 or (labels < 0).any():  # no labels: no share of each class
         return np.arange(len(labels) if is_test == (fraction == 1) else 0)
     from torch import from_numpy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -97,6 +97,7 @@ class Encoder:
     release: Release | None = None
     device: torch.device = CPU
     workers: int = 0
+    _encoded: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # within one call
 
     @classmethod
     def of_recipe(cls, model: nn.Module, recipe: Recipe) -> Encoder:
@@ -130,8 +131,11 @@ class Encoder:
         )
 
     def encode(self, dataset: ImageDataset) -> Features:
-        """Encode all images of a data set; raise `DataError` for an unreadable one."""
-        return extract(self.model, self.batches(dataset), device=self.device)
+        """Encode all images of a data set, the same ones once; raise `DataError` for an unreadable one."""
+        key = repr(dataset.without_labels().describe())
+        if key not in self._encoded:
+            self._encoded[key] = extract(self.model, self.batches(dataset), device=self.device).features
+        return Features(self._encoded[key], torch.from_numpy(dataset.labels.copy()))
 
 
 def open_encoder(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from zoo.data.config import Folder
 from zoo.data.dataset import OtherImages, Root, Split
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
-from zoo.evaluation.encode import open_encoder
+from zoo.evaluation.encode import Encoder, open_encoder
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.predict import prior_in_loss
 from zoo.evaluation.published import ProbeRun
@@ -29,7 +29,7 @@ from zoo.release import Preprocess, Release
 
 def evaluate(
     release_or_model: Release | nn.Module | str | Path,
-    protocol: str,
+    protocol: str | Sequence[str],
     data: Data = None,
     *,
     preprocess: Preprocess | Mapping[str, Any] | None = None,
@@ -48,7 +48,8 @@ def evaluate(
             that makes scores `[B, C]` of the data's classes. It may be compiled or a `DataParallel`.
         protocol: on features that are computed once, "linear", "knn", "few_shot", "retrieval" or "classifier"
             (the learned centers); trained on augmented images, for figures that are compared with papers,
-            "linear_full", the published linear evaluation, or "semi_supervised".
+            "linear_full", the published linear evaluation, or "semi_supervised". Several, in a list, compute
+            the features once.
         data: the release's own when None; else any, see `zoo.data.any_data.Data`. Of other data in one part
             protocols that train hold a fifth out, the others measure all images. "classifier" does without
             some of the release's classes, told by their names.
@@ -64,24 +65,40 @@ def evaluate(
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
 
     Returns:
-        The entry of metrics.json; of a model also `preprocess`. Test labels enter only the metrics.
+        The entry of metrics.json, of several protocols each one's by its name; of a model also `preprocess`.
+        Test labels enter only the metrics.
 
     Raises:
         Interrupted: when a training is stopped by a signal, after saving its state.
         ZooError: for what cannot be measured, naming it.
     """
-    chosen = parse_protocol(protocol, settings)
-    if protocol not in TRAINED and (out is not None or resume):
-        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
-    classifies = protocol == "classifier"
+    names = [protocol] if isinstance(protocol, str) else [*protocol]
+    classifies = names == ["classifier"]
     given = release_or_model
     encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=classifies)
+    found = {name: _evaluate(encoder, name, data, save, out, resume, settings) for name in names}
+    return found[protocol] if isinstance(protocol, str) else found
+
+
+def _evaluate(
+    encoder: Encoder,
+    protocol: str,
+    data: Data,
+    save: bool,
+    out: str | Path | None,
+    resume: bool,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Run one of the protocols with the features that others have left in `encoder`."""
+    classifies = protocol == "classifier"
+    if protocol in PROTOCOLS and protocol not in TRAINED and (out is not None or resume):
+        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
     release = encoder.release
     centers = release.require_centers() if release is not None and classifies else None
 
-    config, root, is_own = resolve(data, None) if release is None else own_data(release, data)
-    if release is not None and is_own:
-        chosen = parse_protocol(protocol, {**_recorded(release, protocol), **settings})
+    config, root, is_own = as_data(data) if release is None else own_data(release, data)
+    recorded = _recorded(release, protocol) if release is not None and is_own else {}
+    chosen = parse_protocol(protocol, {**recorded, **settings})
     reads_training = not classifies and getattr(chosen, "gallery", "train") == "train"
     if not is_own and not reads_training:
         config = whole(config)
@@ -157,7 +174,7 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
 
     A `DataError` refuses a copy that lacks some of these, or whose classes have other names.
     """
-    if not release.images:
+    if release.config["zoo"].get("images_sha256") is None:  # it lists none
         return open_dataset(config, split, root)
     was = f"{release.name} was {'trained' if split == 'train' else 'measured'}"
     try:
@@ -180,7 +197,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-    given = resolve(data, own)
+    given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
     if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
         found = open_dataset(given.config, "train", given.root).describe()["sha256"]
         if found != release.config["zoo"]["dataset"].get("sha256"):

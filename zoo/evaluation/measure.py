@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -14,8 +15,7 @@ from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.data.batches import derive_seed
-from zoo.data.config import data_words
-from zoo.data.dataset import require_same_classes
+from zoo.data.dataset import data_words, require_same_classes
 from zoo.data.long_tail import rank_in_class
 from zoo.errors import DataError, ZooError, few
 from zoo.evaluation.encode import Encoder, Features
@@ -33,7 +33,6 @@ from zoo.modules import Centers
 from zoo.recipe import protocols as of
 from zoo.recipe.protocols import Protocol
 from zoo.release.schema import headline
-from zoo.training.progress import say
 from zoo.training.signals import interruptible
 
 
@@ -74,7 +73,7 @@ def measure(
     *,
     learned_elsewhere: bool = False,
 ) -> dict[str, Any]:
-    """Run one protocol, saying so on standard error, and return its entry of metrics.json.
+    """Run one protocol, and return its entry of metrics.json.
 
     Args:
         protocol: what to do.
@@ -90,7 +89,7 @@ def measure(
     """
     trains = isinstance(protocol, TrainedProtocol)  # these show their own progress
     if not trains:
-        say(f"measuring: {protocol.protocol}, {len(test_set):,} test images")
+        logging.getLogger("zoo").info("measuring: %s, %d test images", protocol.protocol, len(test_set))
     with interruptible(lambda: "what was trained so far is kept") if trains else nullcontext():
         answer, chosen = run_protocol(protocol, data, centers, run)
     trained_on, tested_on = data.train_set.describe() if len(data.train_set) else None, test_set.describe()

@@ -99,9 +99,9 @@ def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
         with suppress(DataError):  # the loader reports it
             size = train_set.size_of(index)
             first = first or size
-            if size != first:
+            if size != first or 3 * len(train_set) * math.prod(first) >= 4 << 30:
                 return "stream"
-    return "tensor" if first and 3 * len(train_set) * math.prod(first) < 4 << 30 else "stream"
+    return "tensor" if first else "stream"
 
 
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from zoo import catalog, hub
 from zoo.config import Config, is_number, parse
-from zoo.data.config import data_words
+from zoo.data.dataset import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
 from zoo.files import read_text

@@ -165,7 +165,8 @@ def folder_of(
 
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)
     config = format.read_config(folder)
-    wanted = format.recorded_tensors(config["zoo"]) if not format.is_plain(config) else []
+    # a plain timm model has its centers among the weights
+    wanted = format.recorded_tensors(config["zoo"]) if config["zoo"]["recipe_sha256"] else []
     wanted += [format.WEIGHTS] if weights else []
     if lacking := [name for name in wanted if not isfile(folder / name)]:
         fetch(lacking, folder.name)

@@ -30,13 +30,7 @@ class ModelRef:
     kind: Literal["folder", "hub", "shipped"]
     target: str
     revision: str | None = None
-
-    @property
-    def path(self) -> Path | None:
-        """The folder of what is on this machine, None for a repository."""
-        if self.kind == "shipped":
-            return catalog.release_path(self.target)
-        return Path(self.target) if self.kind == "folder" else None
+    path: Path | None = None  # the folder of what is on this machine
 
     @property
     def spelling(self) -> str:
@@ -87,12 +81,13 @@ def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef
         found = repository(rest, revision)
     elif prefix == "timm":
         found = repository(f"timm/{rest}", revision)
-    elif prefix == "shipped" and catalog.release_path(rest):
-        found = ModelRef("shipped", rest)
+    elif prefix == "shipped" and (path := catalog.release_path(rest)):
+        found = ModelRef("shipped", rest, path=path)
     elif isinstance(name, Path) or re.match(r"[/~]|\.\.?(/|$)", text) or (text and isdir(text)):
-        found = ModelRef("folder", os.path.expanduser(text))  # noqa: PTH111  # never raises
-    elif catalog.release_path(text):
-        found = ModelRef("shipped", text)
+        folder = os.path.expanduser(text)  # noqa: PTH111  # never raises
+        found = ModelRef("folder", folder, path=Path(folder))
+    elif path := catalog.release_path(text):
+        found = ModelRef("shipped", text, path=path)
     elif text.partition("@")[0].count("/") == 1:
         found = repository(text, revision)
     else:

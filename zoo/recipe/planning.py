@@ -16,8 +16,8 @@ from timm.data import resolve_data_config
 from zoo import backbones, hub
 from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import Data, as_data, resolve
-from zoo.data.config import Digits, Holdout, Memory, TorchvisionSource, data_words
-from zoo.data.dataset import Root
+from zoo.data.config import Digits, Holdout, Memory, TorchvisionSource
+from zoo.data.dataset import Root, data_words
 from zoo.data.sources import data_name
 from zoo.errors import DataError, RecipeError
 from zoo.modules import has_batchnorm

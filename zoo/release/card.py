@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from zoo import backbones, catalog
+from zoo import backbones
 from zoo.errors import ReleaseError
 from zoo.files import turn, write_text, writing
 from zoo.release import format, provenance, schema
@@ -72,7 +72,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
     A `ReleaseError` says that it does not change, or cannot be written.
     """
-    if fixed(folder):
+    if format.fixed(folder):
         raise ReleaseError(
             f"{folder}: shipped, downloaded or no release of zoo, which do not change; open a copy"
         )
@@ -83,12 +83,6 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         write_text(folder / format.CONFIG, format.to_json(config))
         write_text(folder / format.METRICS, format.to_json(metrics))
         write_text(folder / format.CARD, render(folder, config))
-
-
-def fixed(folder: Path) -> bool:
-    """Whether nothing in a release's folder may change: it is shipped, downloaded, or a plain timm model."""
-    file = folder / format.METRICS  # in huggingface_hub's cache a link to a shared blob
-    return not file.is_file() or file.is_symlink() or catalog.is_shipped(folder)
 
 
 def addressed(card: str, repo_id: str) -> str:

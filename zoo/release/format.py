@@ -20,7 +20,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from zoo import files
+from zoo import catalog, files
 from zoo.config import load_yaml, plain_kind
 from zoo.errors import ReleaseError
 from zoo.files import staging, sync, writing
@@ -105,18 +105,14 @@ def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the `config.json` of a release or a plain timm model; a `ReleaseError` names the wrong key."""
-    with writing(f"{folder}: what an interrupted writer left", ReleaseError):
-        complete(folder)
+    if isdir(folder / _WRITING):
+        with writing(f"{folder}: what an interrupted writer left", ReleaseError):
+            complete(folder)
     config = read_json(folder / CONFIG)
     if "zoo" not in config:
         config = _describe(folder, config)
     schema.check(schema.ReleaseConfig, config, str(folder / CONFIG))
     return config
-
-
-def is_plain(config: Mapping[str, Any]) -> bool:
-    """Whether `config` is of a plain timm model: nothing is recorded of its training."""
-    return config["zoo"]["recipe_sha256"] is None
 
 
 def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,6 +193,12 @@ def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
     entries = enumerate(metrics["evaluations"])
     checked = [schema.checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
     return {**metrics, "evaluations": checked}
+
+
+def fixed(folder: Path) -> bool:
+    """Whether nothing in a release's folder may change: it is shipped, downloaded, or a plain timm model."""
+    file = folder / METRICS  # in huggingface_hub's cache a link to a shared blob
+    return not isfile(file) or file.is_symlink() or catalog.is_shipped(folder)
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:

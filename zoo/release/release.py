@@ -56,9 +56,9 @@ class Release:
     @property
     def is_plain(self) -> bool:
         """Whether this is a plain timm model, of whose training nothing is recorded."""
-        return format.is_plain(self.config)
+        return self.config["zoo"]["recipe_sha256"] is None
 
-    @property
+    @cached_property
     def recipe(self) -> dict[str, Any]:
         """The exact recipe of the training, overrides applied; of a plain timm model what is known."""
         if not self.is_plain:
@@ -185,7 +185,7 @@ class Release:
     @property
     def writable(self) -> bool:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
-        return os.access(self.path, os.W_OK) and not card.fixed(self.path)
+        return os.access(self.path, os.W_OK) and not format.fixed(self.path)
 
     def add_evaluation(self, entry: Facts) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of one with the same `identity`.
@@ -233,7 +233,7 @@ def _load(
         if not kwargs:
             return model
     except RuntimeError:  # of the strict load
-        if not format.is_plain(config):
+        if config["zoo"]["recipe_sha256"]:  # ours, which are whole
             raise
         # A file of an older timm, which timm adapts. With another number of classes timm leaves out silently
         # what does not fit; with the file's own it raises.
@@ -250,7 +250,7 @@ def _assign(config: Facts, classes: int, state: Mapping[str, Tensor]) -> nn.Modu
     layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
     found = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
     found = {name: each.float() if each.is_floating_point() else each for name, each in found.items()}
-    with suppress(ZooError), backbones.without_storage():
+    with suppress(ZooError), torch.device("meta"), backbones.SkipInit():
         model = _create(config, classes, {})
         model.load_state_dict(found, assign=True)
         if not any(buffer.is_meta for buffer in model.buffers()):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from zoo.config import Config, is_number, parse
-from zoo.errors import ReleaseError, is_printable
+from zoo.errors import UNPRINTABLE, ReleaseError
 
 LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
 MAX_NAME = 96  # characters of a release's name: the Hub's bound
@@ -29,6 +29,7 @@ ACCURACIES["balanced_accuracy"] = "balanced"
 PREFERRED = ("classifier", "linear_full", "linear", "knn")
 """By which protocol a release is ranked: by the first of these that it was measured by."""
 
+_RECALL = re.compile(r"recall_at_([1-9][0-9]{0,8})")
 _Text = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Texts = Annotated[list[_Text], Field(fail_fast=True)]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -159,7 +160,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
     problem = "nested too deeply" if len(path) > 32 else ""
     if isinstance(data, str):
         text = data.replace("\n", "").replace("\t", "") if path[-1:] in _MULTILINE else data
-        problem = "" if is_printable(text) else f"found control characters, {data[:40]!r}"
+        problem = f"found control characters, {data[:40]!r}" if UNPRINTABLE.search(text) else ""
     elif isinstance(data, int | float):
         most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
         if not abs(data) <= most:  # also nan
@@ -174,23 +175,22 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
 
 def invalid_class_name(names: Sequence[object]) -> int | None:
     """Return the index of the first name that no card or terminal can show; None when all can be shown."""
-
-    def fits(name: object) -> bool:
-        return isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and is_printable(name)
-
-    return next((index for index, name in enumerate(names) if not fits(name)), None)
+    for index, name in enumerate(names):
+        if not (isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME) or UNPRINTABLE.search(name):
+            return index
+    return None
 
 
 def recall_k(name: str) -> int | None:
     """Return the k of a metric that is a recall@k, `recall_at_8`; None of any other."""
-    recall = re.fullmatch(r"recall_at_([1-9][0-9]{0,8})", name)
+    recall = _RECALL.fullmatch(name)
     return int(recall[1]) if recall else None
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return those metrics that cards and tables show, each once, in the order of their columns."""
     given = {*names}
-    recalls = sorted(filter(recall_k, given), key=lambda name: recall_k(name) or 0)
+    recalls = sorted(filter(_RECALL.fullmatch, given), key=lambda name: (len(name), name))
     return [name for name in (*ACCURACIES, "calibration_error", *recalls, "map") if name in given]
 
 

@@ -9,8 +9,7 @@ import torch
 
 from zoo import hub
 from zoo.data import ImageDataset
-from zoo.data.config import data_words
-from zoo.data.dataset import list_images
+from zoo.data.dataset import data_words, list_images
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun

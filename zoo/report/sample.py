@@ -16,8 +16,7 @@ from torch import Tensor
 from zoo import functional
 from zoo.data import ImageDataset, TrainLoader, ViewsConfig, eval_images
 from zoo.data.batches import derive_seed
-from zoo.data.config import data_words
-from zoo.data.dataset import require_same_classes
+from zoo.data.dataset import data_words, require_same_classes
 from zoo.errors import DataError
 from zoo.evaluation.encode import Encoder, encode_images, extract
 from zoo.functional.checks import check_features

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from zoo import hub
 from zoo.config import is_number
-from zoo.data.config import data_words
+from zoo.data.dataset import data_words
 from zoo.modules.centers import Centers
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, provenance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, get_args
 
 import torch
@@ -86,26 +86,24 @@ def float32_products(*, tf32_convolutions: bool = False) -> Iterator[None]:
     """
     # torch has an older and a newer setting; both are set, since libraries read either
     rounding = "tf32" if tf32_convolutions else "ieee"
-    with ExitStack() as stack:
-        stack.enter_context(_set(cudnn, "allow_tf32", tf32_convolutions))
-        for owner, value in ((cudnn.conv, rounding), (cudnn.rnn, rounding), (cuda.matmul, "ieee")):
-            stack.enter_context(_set(owner, "fp32_precision", value))
+    owners, key = (cudnn.conv, cudnn.rnn, cuda.matmul), "fp32_precision"
+    before = [(cudnn, "allow_tf32", cudnn.allow_tf32), *((each, key, getattr(each, key)) for each in owners)]
+    cudnn.allow_tf32 = tf32_convolutions
+    cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = rounding
+    cuda.matmul.fp32_precision = "ieee"
+    try:
         yield
+    finally:
+        for owner, name, value in reversed(before):
+            setattr(owner, name, value)
 
 
 @contextmanager
 def fastest_kernels(device: torch.device, precision: str) -> Iterator[None]:
     """Let cuDNN keep the fastest of its kernels for each shape; TF32 only where `precision` is that."""
-    tf32 = precision == "tf32"
-    with _set(cudnn, "benchmark", device.type == "cuda"), float32_products(tf32_convolutions=tf32):
-        yield
-
-
-@contextmanager
-def _set(owner: Any, name: str, value: object) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
+    before, cudnn.benchmark = cudnn.benchmark, device.type == "cuda"
     try:
-        yield
+        with float32_products(tf32_convolutions=precision == "tf32"):
+            yield
     finally:
-        setattr(owner, name, before)
+        cudnn.benchmark = before
