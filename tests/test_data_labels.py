@@ -53,7 +53,7 @@ def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path: Pa
     """A documented behaviour: test images of such a class count as wrong."""
     shard(tmp_path / "train.parquet", [0, 1, 3, 3, 0, 1] * 2, names="wxyz")
     shard(tmp_path / "test.parquet", [2, 2, 2], names="wxyz")
-    for protocol, settings in (("knn", {"k": 3}), ("linear", {"l2_grid": [0.1], "validation_fraction": 0.3})):
+    for protocol, settings in (("knn", {"k": 3}), ("linear", {"l2_grid": [0.1], "folds": 3})):
         entry = zoo.evaluate(
             "shipped:cifar_resnet20.moco_v2_ft_digits_lt50",
             protocol,

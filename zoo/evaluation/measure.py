@@ -151,9 +151,8 @@ def run_protocol(
         found = knn_predict(bank, labels, data.test, k=protocol.k, tau=protocol.tau, num_classes=classes)
         return found.predictions, {"k": found.settings["k"]}  # fewer where there are fewer images
     if isinstance(protocol, of.LinearProtocol):
-        settings = protocol.model_dump(include={"l2_grid", "select", "seed", "balanced"})
-        folds = round(1 / protocol.validation_fraction)
-        probe = fit_linear(features, labels, classes, folds=folds, **settings)
+        settings = protocol.model_dump(exclude={"protocol"})
+        probe = fit_linear(features, labels, classes, **settings)
         return probe.logits(data.test), {"l2": probe.l2}
     draws, names = [], data.train_set.class_names
     for rows in few_shot_rows(labels, names, shots=protocol.shots, draws=protocol.draws, seed=protocol.seed):

@@ -40,13 +40,11 @@ class LinearProtocol(Config):
 
     protocol: Literal["linear"]
     l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Of l2 / 2 |W|^2.")
-    validation_fraction: s.Fraction = Field(0.2, description="Of each class held out at a time: five folds.")
+    folds: Annotated[int, Field(ge=2)] = Field(5, description="Parts, each held out once, of every class.")
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
     """Whether images or classes count alike in the cross-entropy of held-out images, which chooses."""
     balanced: bool = Field(False, description="Weight classes inversely to their counts.")
-    solver: Literal["lbfgs"] = Field("lbfgs", description="Full-batch L-BFGS, in float64; there is no other.")
     seed: s.Natural = Field(0, description="Of the folds.")
-    augmentation: None = Field(None, description="Features are of the evaluation view alone.")
 
 
 class LinearFullProtocol(Trained):
