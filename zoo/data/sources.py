@@ -160,6 +160,9 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
     if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
         raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
+    last = dict(rows)
+    if twice := next((row for row in rows if last[row[0]] != row[1]), None):
+        raise DataError(f'list: {file}: found "{twice[0]}" with the labels {twice[1]} and {last[twice[0]]}')
     paths, labels = [path for path, _ in rows], list[Any]([label for _, label in rows])
     if _NUMBER.fullmatch(labels[0]):
         labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
@@ -238,11 +241,11 @@ def open_dataset(
     dataset = found if config.holdout is None else found.subset(_rows_of(config.holdout, found.labels, split))
     selection = (config.long_tail, config.subset, config.partial_labels)
     tail, part, partial = selection if split == "train" else (None, None, None)
-    if len(dataset) == 0:
-        raise DataError(f"{source.kind}: the {split} split has no images")
-    if not found.class_names and (not unlabelled or tail or part or partial):
+    if len(found) and not found.class_names and (not unlabelled or tail or part or partial):
         hint = "(image, label) in Python, CLASS/IMAGE in folders; moco needs none: --set 'evaluation=[]'"
         raise DataError(f"{source.kind}: the images of the {split} split have no labels, expected {hint}")
+    if len(dataset) == 0:
+        raise DataError(f"{source.kind}: the {split} split has no images")
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
     settings = {
         "name": data_name(source, root),

@@ -104,6 +104,8 @@ def _evaluate(
         config = whole(config)
     open_split = partial(open_own, release) if release is not None and is_own else open_dataset
     test_set, train_set = open_split(config, "test", root), None
+    if not classifies and test_set.num_classes < 2:
+        raise DataError(f"{protocol}: found images of 1 class, expected two or more")
     # what a model with a classifier was trained on is not known: the data's training images do not tell
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)

@@ -78,10 +78,11 @@ def fit_linear(
     if not grid or not all(0 < l2 < math.inf for l2 in grid) or folds < 2:
         found = f"l2_grid {list(l2_grid)}, folds {folds}"
         raise ZooError(f"linear probe: found {found}, expected numbers above 0, 2 folds or more")
+    features, labels = torch.as_tensor(features), torch.as_tensor(labels)  # NumPy's too
     check_features(features, "linear probe: training features")
     check_labels(labels, "linear probe: training labels", count=len(features), num_classes=num_classes)
     x = features.detach().cpu()
-    classes, y = torch.unique(labels.cpu(), return_inverse=True)
+    classes, y = torch.unique(labels.long().cpu(), return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"linear probe: found only class {int(classes[0])} in training, expected two or more")
     best = grid[0] if len(grid) == 1 else _cross_validate(x, y, grid, folds, select, seed, balanced)
