@@ -57,7 +57,7 @@ def photos():
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("size", [12, 32, 50])
+@pytest.mark.parametrize("size", [12, 50])
 def test_crop_and_resize_are_within_one_step_of_pillow(photos, size, interpolation, monkeypatch):
     boxes = [(0, 0, 32, 40), (3, 5, 20, 9), (10, 0, 7, 40), (31, 39, 1, 1), (8, 8, 16, 16), (0, 13, 32, 5)]
     columns = [torch.tensor(values, dtype=torch.float32) for values in zip(*boxes, strict=True)]
@@ -78,7 +78,7 @@ def test_pad_crop_gives_windows_of_the_zero_padded_image(photos):
     assert {left for _, left in places} == set(range(17))
 
 
-@pytest.mark.parametrize("kernel_size", [3, 9, 23])
+@pytest.mark.parametrize("kernel_size", [3, 23])
 def test_blur_is_torchvisions_per_image(photos, kernel_size):
     shares = [0.0, 0.2, 0.4, 0.6, 0.8, 0.99]
     op = ops.GaussianBlur(p=0.5, sigma=[0.1, 2.0], kernel_size=kernel_size)
@@ -203,7 +203,7 @@ THEIR_SHIFTED = [
 )
 def test_views_have_the_distribution_of_torchvisions(view, theirs):
     image = photo(32, 32, 4)
-    count = 1500
+    count = 800
     uint8 = tv.pil_to_tensor(image)[None].expand(count, -1, -1, -1)
     ours = TensorViews([view], [0.0] * 3, [1.0] * 3)(uint8, generator())[0]
     torch.manual_seed(0)
@@ -214,8 +214,8 @@ def test_views_have_the_distribution_of_torchvisions(view, theirs):
     z = (ours.mean(0) - theirs.mean(0)).abs() / (spread * math.sqrt(2 / count) + 1e-3)
     assert float(z.max()) < 5
     for statistic in (lambda v: v.mean((1, 2, 3)), lambda v: v.std((1, 2, 3)), lambda v: v[:, 0, 5, 5]):
-        # 8-bit rounding and the ends of the range make ties: a little above the bound for 1,500 each
-        assert ks(statistic(ours).numpy(), statistic(theirs).numpy()) < 0.08
+        # 8-bit rounding and the ends of the range make ties: a little above the bound for 800 each
+        assert ks(statistic(ours).numpy(), statistic(theirs).numpy()) < 0.11
 
 
 # --- whole views ------------------------------------------------------------------------------------------

@@ -62,8 +62,9 @@ def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest():
     assert recipe.objective.queue_size == 300 and recipe.schedule.warmup_epochs == 4
     rate = pytest.approx(5e-4 * 100 / 256, rel=1e-3)
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adamw", rate)
-    small = planned(arch="levit_128s", overrides={"views.eval.size": 32})
-    assert small.optimizer.name == "adamw", "attention, also beside BatchNorm"
+    assert planned(arch="levit_128s").optimizer.name == "adamw", "attention, also beside BatchNorm"
+    small = planned(arch="vit_tiny_patch16_224", overrides={"views.eval.size": 32})
+    assert small.backbone.args == {"img_size": 32}
     assert small.views.backend == "tensor" and small.data.image_size == 32
 
 
