@@ -182,6 +182,11 @@ def test_a_label_that_is_no_class_is_one_line(label):
         classes([(IMAGE, 0), (IMAGE, label)])
 
 
+def two_columns(folder):
+    data = hugging_face(folder).add_column("coarse", [0] * 60)
+    return data.cast_column("coarse", hub.ClassLabel(names=["a"]))
+
+
 VIEW = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.5, 0.5)])
 
 
@@ -192,7 +197,7 @@ VIEW = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.5, 0.5)
             lambda folder: ImageFolder(folder.root, VIEW),
             r"floats in -1\.\.\d.*, expected 0\.\.1, before Norm",
         ),
-        (lambda folder: hugging_face(folder).add_column("x", [0] * 60), "columns picture, kind, x"),
+        (two_columns, "found the columns picture, kind, coarse"),
         (lambda folder: [(IMAGE, 0), IMAGE], "found images with and without a label"),
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
         (lambda folder: IMAGE, "data: found a ndarray, expected a folder"),
@@ -235,7 +240,7 @@ def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(use, tmp_path):
     "use",
     [
         lambda data, out: zoo.reproduce(PACO, out=out, data=data),
-        lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary={"training.epochs": [1]}),
+        lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary={"optimizer.lr": [0.1]}),
     ],
 )
 def test_other_images_are_refused_where_a_recipes_own_are_meant(use, tmp_path):

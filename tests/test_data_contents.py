@@ -108,10 +108,10 @@ def test_a_release_of_parquet_files_is_reproduced_from_the_archive(trained, tmp_
     assert found.made.recipe == trained.recipe  # and in its words any copy goes on with what is there
 
 
-def change_rows(folder, change):
+def change_rows(folder, change, files="*"):
     """Write a copy of the images whose tables are changed."""
     write_parquet(folder, "cifar10")
-    for file in folder.iterdir():
+    for file in folder.glob(files):
         pq.write_table(change(pq.read_table(file)), file)
     return folder
 
@@ -119,12 +119,12 @@ def change_rows(folder, change):
 def test_images_that_are_not_there_are_told_of_before_any_training(trained, tmp_path):
     other = encoded(Image.new("RGB", (32, 32)))
 
-    def without(table):
+    def without(table):  # the second shard of the training images
         rows = [{**row, "img": {"bytes": other, "path": None}} for row in table.to_pylist()]
         return pa.Table.from_pylist(rows, schema=table.schema)
 
-    data, count = change_rows(tmp_path / "data", without), len(trained.images["train"].ids)
-    message = f"was trained on other images: {count} of the {count} listed images are not among the 200 here"
+    data = change_rows(tmp_path / "data", without, "train-00001*")
+    message = r"was trained on other images: \d+ of the \d+ listed images are not among the 200 here"
     for call in (
         lambda: zoo.reproduce(trained, out=tmp_path / "again", data=data),
         lambda: zoo.evaluate(trained, "linear", data, save=False),
