@@ -186,6 +186,7 @@ def table(**keys):
         (PARQUET, lambda root: None, "train", 'no "train" .*found nothing'),
         (PARQUET | {"label": "labl"}, table(labels=[0]), "train", "found the columns img, label"),
         (PARQUET, table(labels=[0, -1]), "train", "p1.png.: found label .-1."),
+        (PARQUET, table(labels=[2, -2]), "train", "p1.png.: found label .-2."),
         (PARQUET, table(labels=[0, 2], names="ab"), "train", "found label .2."),
         (PARQUET, lambda root: (root / "train.parquet").write_bytes(b""), "train", "parquet cannot be read"),
     ],
