@@ -1,9 +1,11 @@
 """`zoo pretrain` without a recipe: one is made for somebody's own images."""
 
 import pytest
+from typer.testing import CliRunner
 
 import zoo
 from tests.data_fixtures import photo
+from zoo.cli import app
 from zoo.errors import ZooError
 from zoo.recipe.planning import batch_for, epochs_for, plan_pretraining
 
@@ -111,14 +113,14 @@ def test_each_missing_piece_is_one_clear_error(arguments, expected):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_photographs_with_and_without_labels_become_a_release(flat, classes, tmp_path):
-    made = [
-        zoo.pretrain(
-            arch="cifar_resnet20", data=f"folder:{data}", out=tmp_path / data.name / "out", overrides=TINY
-        )
-        for data in (flat, classes)
-    ]
-    assert made[0].class_names == () and made[0].recipe["objective"]["queue_size"] == 20
-    assert "20 images without classes" in made[0].card
-    assert {each["protocol"] for each in made[1].metrics["evaluations"]} == {"linear", "knn"}
-    again = planned(init=made[0], data=f"folder:{flat}", objective="simclr")
-    assert again.init.release == str(made[0].path)
+    made = zoo.pretrain(arch="cifar_resnet20", data=f"folder:{flat}", out=tmp_path / "out", overrides=TINY)
+    assert made.class_names == () and made.recipe["objective"]["queue_size"] == 20
+    assert "20 images without classes" in made.card
+    again = planned(init=made, data=f"folder:{flat}", objective="simclr")
+    assert again.init.release == str(made.path)
+    sets = [word for change in TINY for word in ("--set", change)]
+    where = ["--data", f"folder:{classes}", "--arch", "cifar_resnet20", "--out", str(tmp_path / "by_command")]
+    done = CliRunner().invoke(app, ["pretrain", *where, *sets])
+    assert done.exit_code == 0, done.output
+    measured = {each["protocol"] for each in zoo.open(tmp_path / "by_command").metrics["evaluations"]}
+    assert measured == {"linear", "knn"}
