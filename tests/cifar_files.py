@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import pickle
 from pathlib import Path
@@ -17,9 +16,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torchvision import datasets
 
+from tests.data_fixtures import encoded
 from zoo.data import ImageDataset
 
-IMAGES = {"train": 400, "test": 100}
+IMAGES = {"train": 200, "test": 100}
 ARCHIVE = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 FOLDER = {"cifar10": "plain_text", "cifar100": "cifar100"}
 LABEL = {"cifar10": "label", "cifar100": "fine_label"}
@@ -57,12 +57,6 @@ def write_archive(root: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(cls, "test_list", [[files[1], sums[files[1]]]])
 
 
-def encode(pixels: NDArray[np.uint8], format: str, **settings: Any) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, format, **settings)
-    return buffer.getvalue()
-
-
 def write_parquet(
     folder: Path,
     kind: str,
@@ -81,7 +75,9 @@ def write_parquet(
         rows = np.arange(len(labels)) if order is None else order[order < len(labels)]
         count = shards if split == "train" else 1
         for number, part in enumerate(np.array_split(rows, count)):
-            images = [{"bytes": encode(pixels[i], format, **settings), "path": None} for i in part]
+            images = [
+                {"bytes": encoded(Image.fromarray(pixels[i]), format, **settings), "path": None} for i in part
+            ]
             columns = {"img": images, LABEL[kind]: labels[part]}
             if kind == "cifar100":
                 columns["coarse_label"] = labels[part] // 5

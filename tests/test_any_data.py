@@ -1,10 +1,6 @@
-"""Any data: each kind gives the same features and accuracies as the same images in a folder."""
+"""Any data: each kind gives the same images, features and accuracies as the same images in a folder."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,73 +11,69 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 import zoo
-from tests.test_api import picture_folder
+from tests.data_fixtures import put
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import as_data, resolve
 from zoo.data.config import Holdout
 from zoo.errors import DataError, ZooError
 
-PACO = "cifar_resnet20.paco_digits_lt50"
-SHORT = {"training.epochs": 2, "training.batch_size": 16, "training.device": "cpu", "training.threads": 1}
+PACO, CE = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.ce_digits_lt50"
+CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
+SHORT = {"training.epochs": 1, "training.batch_size": 16, "training.device": "cpu", "training.threads": 1}
+IMAGE = np.zeros((8, 8, 3), dtype=np.uint8)
 
 hub = pytest.importorskip("datasets")
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Sixty digits, `CLASS/IMAGE`; of the class 9 a single one."""
     from sklearn.datasets import load_digits
 
     found, root = load_digits(), tmp_path_factory.mktemp("any") / "digits"
-    rows = [*[row for row in range(70) if found.target[row] != 9][:59], 9]
-    for row in rows:
+    for row in [*[row for row in range(70) if found.target[row] != 9][:59], 9]:
         file = root / str(found.target[row]) / f"{row:03}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.rint(found.images[row] * 255 / 16).astype(np.uint8)).save(file)
-    return root
+    return ImageFolder(str(root))
 
 
-def hugging_face(folder: ImageFolder) -> Any:
+def hugging_face(folder):
     features = hub.Features({"picture": hub.Image(), "kind": hub.ClassLabel(names=folder.classes)})
-    rows = {
-        "picture": [{"bytes": Path(file).read_bytes(), "path": None} for file, _ in folder.samples],
-        "kind": folder.targets,
-    }
-    return hub.Dataset.from_dict(rows, features=features)
+    images = [{"bytes": Path(file).read_bytes(), "path": None} for file, _ in folder.samples]
+    return hub.Dataset.from_dict({"picture": images, "kind": folder.targets}, features=features)
 
 
-def parquet(folder: ImageFolder) -> Path:
+def parquet(folder):
     place = Path(folder.root).parent / "parquet"
     place.mkdir(exist_ok=True)
     hugging_face(folder).to_parquet(str(place / "train.parquet"))
     return place
 
 
-def csv_list(folder: ImageFolder) -> Path:
+def csv_list(folder):
     file = Path(folder.root).parent / "list.csv"
     rows = [f"{Path(image).relative_to(file.parent)},{folder.classes[c]}" for image, c in folder.samples]
     file.write_text("path,label\n" + "\n".join(rows))
     return file
 
 
-def arrays(folder: ImageFolder) -> list[tuple[Any, str]]:
+def arrays(folder):
     return [(np.asarray(Image.open(file)), folder.classes[c]) for file, c in folder.samples]
 
 
-def tensors(folder: ImageFolder) -> TensorDataset:
+def tensors(folder):
     pixels = np.stack([pixels for pixels, _ in arrays(folder)])
     return TensorDataset(torch.from_numpy(pixels)[:, None], torch.tensor(folder.targets))
 
 
-KINDS: dict[str, Callable[[ImageFolder], Any]] = {
+KINDS = {
     "spec": lambda folder: f"folder:{folder.root}",
     "csv file": csv_list,
     "parquet folder": parquet,
     "parquet file": lambda folder: str(parquet(folder) / "train.parquet"),
-    "hugging face": hugging_face,
-    "hugging face dict": lambda folder: hub.DatasetDict({"train": hugging_face(folder)}),
-    "torchvision": lambda folder: folder,
+    "hugging face": lambda folder: hub.DatasetDict({"train": hugging_face(folder)}),
     "subset": lambda folder: Subset(Subset(folder, range(60)), range(60)),
     "to tensor": lambda folder: ImageFolder(folder.root, transform=transforms.ToTensor()),
     "tensors": tensors,
@@ -91,92 +83,80 @@ KINDS: dict[str, Callable[[ImageFolder], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def expected(digits: Path) -> dict[str, Any]:
-    """What the images give as a folder."""
-    return results(digits)
-
-
-def results(data: Any) -> dict[str, Any]:
-    """Return what data are read as, and what entry points make of them, as values that can be compared."""
+def read(data):
+    """Return what data are read as, as values that can be compared."""
     given = as_data(data)
     sets = [open_dataset(given.config, split, given.root) for split in ("train", "test")]
-    embedding = zoo.embed(PACO, data)
-    assert embedding.labels is not None
-    return {
-        "holdout": given.config.holdout,
-        "pixels": [[np.asarray(each.image(row)).tobytes() for row in range(len(each))] for each in sets],
-        "split": [[each.class_names[label] for label in each.labels] for each in sets],
-        "features": embedding.features.numpy().tobytes(),
-        "labels": [embedding.class_names[label] for label in embedding.labels],
-        "predicted": [each.classes for each in zoo.predict(PACO, data, top=3)],
-        "metrics": zoo.evaluate(PACO, "classifier", data, save=False)["metrics"],
-    }
+    pixels = [[np.asarray(each.image(row)).tobytes() for row in range(len(each))] for each in sets]
+    return given.config.holdout, pixels, [[each.class_names[c] for c in each.labels] for each in sets]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_gives_what_the_folder_gives(kind: str, digits: Path, expected: dict[str, Any]) -> None:
-    found = results(KINDS[kind](ImageFolder(str(digits))))
-    assert {key for key in expected if found[key] != expected[key]} == set()
+def test_each_kind_gives_what_the_folder_gives(kind, folder):
+    assert read(KINDS[kind](folder)) == read(folder.root)
+
+
+def test_features_predictions_and_accuracies_are_those_of_the_folder(folder):
+    found = []
+    for data in (folder.root, arrays(folder), tensors(folder)):
+        embedding = zoo.embed(PACO, data)
+        metrics = zoo.evaluate(PACO, "classifier", data, save=False)["metrics"]
+        guessed = [each.classes for each in zoo.predict(PACO, data, top=3)]
+        found.append((embedding.features.tolist(), embedding.labels.tolist(), metrics, guessed))
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_a_training_on_images_in_python_is_that_on_the_folder(digits: Path, tmp_path: Path) -> None:
+def test_a_training_on_images_in_python_is_that_on_the_folder(folder, tmp_path):
     made = [
         zoo.finetune(init=PACO, data=data, out=tmp_path / name, overrides=SHORT)
-        for name, data in (("folder", digits), ("python", arrays(ImageFolder(str(digits)))))
+        for name, data in (("folder", folder.root), ("python", arrays(folder)))
     ]
     hashes = [each.config["zoo"]["weights_sha256"] for each in made]
     metrics = [each.metrics["evaluations"][0]["metrics"] for each in made]
     assert hashes[0] == hashes[1] and metrics[0] == metrics[1]
-    again = zoo.evaluate(made[1], "classifier", arrays(ImageFolder(str(digits))), save=False)
+    again = zoo.evaluate(made[1], "classifier", arrays(folder), save=False)
     assert again["metrics"] == metrics[1], "the same images are the release's own, of which a fifth is tested"
 
 
-def test_a_fifth_of_each_class_is_held_out_and_never_trained_on(digits: Path) -> None:
-    config, root, _ = as_data(digits)
+def test_a_fifth_of_each_class_is_held_out_and_never_trained_on(folder):
+    config, root, _ = as_data(folder.root)
     assert config.holdout == Holdout(fraction=0.2, seed=0)
     train, test = (open_dataset(config, split, root) for split in ("train", "test"))
     names = [{each.name_of(row) for row in range(len(each))} for each in (train, test)]
     assert not names[0] & names[1] and len(names[0] | names[1]) == 60
     assert train.class_counts[9] == 1 and test.class_counts[9] == 0
     assert (test.class_counts[:9] >= 1).all()
-    assert zoo.evaluate(PACO, "classifier", digits, save=False)["test_set"]["num_images"] == 60
 
 
 @pytest.mark.parametrize("test", ["val", "test"])
-def test_parts_are_found_by_their_names(test: str, digits: Path, tmp_path: Path) -> None:
+def test_parts_are_found_by_their_names(test, folder, tmp_path):
+    data = hugging_face(folder)
     for part in ("train", test):
-        (tmp_path / part).symlink_to(digits, target_is_directory=True)
-    given = as_data(tmp_path)
-    assert given.config.holdout is None and len(open_dataset(given.config, "test", given.root)) == 60
-    data = hugging_face(ImageFolder(str(digits)))
-    given = as_data(hub.DatasetDict({"train": data, test: data.select(range(7))}))
-    assert given.config.holdout is None and len(open_dataset(given.config, "test", given.root)) == 7
-    for part in ("train", test):
+        (tmp_path / part).symlink_to(folder.root, target_is_directory=True)
         data.to_parquet(str(tmp_path / "shards" / part / "0000.parquet"))
-    given = as_data(tmp_path / "shards")
-    assert given.config.holdout is None and len(open_dataset(given.config, "test", given.root)) == 60
+    parts = hub.DatasetDict({"train": data, test: data.select(range(7))})
+    for given, count in ((tmp_path, 60), (parts, 7), (tmp_path / "shards", 60)):
+        config, root, _ = as_data(given)
+        assert config.holdout is None and len(open_dataset(config, "test", root)) == count
 
 
-def test_images_without_labels_have_features_and_classes_and_can_be_learned_from(
-    digits: Path, tmp_path: Path
-) -> None:
-    files = [file for file, _ in ImageFolder(str(digits)).samples]
-    features = zoo.embed(PACO, digits).features
+@pytest.mark.usefixtures("no_pictures")
+def test_images_without_labels_have_features_and_can_be_learned_from(folder, tmp_path):
+    files = [file for file, _ in folder.samples]
+    features = zoo.embed(PACO, folder.root).features
     for images in (files, [np.asarray(Image.open(file)) for file in files]):
         found = zoo.embed(PACO, images)
         assert torch.equal(found.features, features) and found.labels is None
-    assert zoo.embed(PACO, files[:2]).names == tuple(files[:2])
     with pytest.raises(ZooError, match=r"have no labels"):
         zoo.finetune(init=PACO, data=files, out=tmp_path / "out", overrides=SHORT)
-    changes = {**SHORT, "objective.head_hidden": 16, "training.epochs": 1}
+    changes = {**SHORT, "objective.head_hidden": 16}
     made = zoo.pretrain(arch="cifar_resnet20", data=files, out=tmp_path / "made", overrides=changes)
     assert made.class_names == () and made.recipe["data"]["source"]["kind"] == "memory"
 
 
-def test_other_pixels_are_other_data(digits: Path) -> None:
-    data = arrays(ImageFolder(str(digits)))
+def test_other_pixels_are_other_data(folder):
+    data = arrays(folder)
     first, again = as_data(data), as_data(data)
     data[7] = (data[7][0] + np.uint8(1), data[7][1])
     changed = as_data(data)
@@ -185,72 +165,56 @@ def test_other_pixels_are_other_data(digits: Path) -> None:
     assert hashes[0] != hashes[1]
 
 
-IMAGE = np.zeros((8, 8, 3), dtype=np.uint8)
-
-
-def classes(data: Any) -> tuple[list[int], tuple[str, ...]]:
+def classes(data):
     given = as_data(data)
     found = open_dataset(given.config.model_copy(update={"holdout": None}), "train", given.root)
     return found.labels.tolist(), found.class_names
 
 
-def test_text_stays_text_and_numbers_are_named_by_their_range() -> None:
+def test_text_stays_text_and_numbers_are_named_by_their_range():
     assert classes([(IMAGE, "1"), (IMAGE, "01")]) == ([1, 0], ("01", "1"))
-    assert classes([(IMAGE, 2), (IMAGE, np.int64(0))]) == ([2, 0], ("0", "1", "2"))
     assert classes([(IMAGE, torch.tensor(1)), (IMAGE, 0.0)]) == ([1, 0], ("0", "1"))
 
 
 @pytest.mark.parametrize("label", [-1, 0.5, None, "cat", 10**12])
-def test_a_label_that_is_no_class_is_one_line(label: Any) -> None:
-    with pytest.raises(DataError, match=f'"image 1": found label .{label}') as found:
+def test_a_label_that_is_no_class_is_one_line(label):
+    with pytest.raises(DataError, match=rf'"image 1": found label .{label}[^\n]*$'):
         classes([(IMAGE, 0), (IMAGE, label)])
-    assert "\n" not in str(found.value)
 
 
-def normalised(folder: Path) -> ImageFolder:
-    view = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.5, 0.5)])
-    return ImageFolder(str(folder), transform=view)
+def two_columns(folder):
+    data = hugging_face(folder).add_column("coarse", [0] * 60)
+    return data.cast_column("coarse", hub.ClassLabel(names=["a"]))
 
 
-def two_columns(folder: Path) -> Any:
-    data = hugging_face(ImageFolder(str(folder)))
-    return data.add_column("coarse", [0] * len(data)).cast_column("coarse", hub.ClassLabel(names=["a"]))
+VIEW = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.5, 0.5)])
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (normalised, r"found floats in -1\.\.\d.*, expected 0\.\.1, before Normalize"),
+        (
+            lambda folder: ImageFolder(folder.root, VIEW),
+            r"floats in -1\.\.\d.*, expected 0\.\.1, before Norm",
+        ),
         (two_columns, "found the columns picture, kind, coarse"),
         (lambda folder: [(IMAGE, 0), IMAGE], "found images with and without a label"),
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
         (lambda folder: IMAGE, "data: found a ndarray, expected a folder"),
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
-        (lambda folder: hub.Dataset.from_dict({"x": [1]}), "found the columns x"),
         (lambda folder: [], "found no images"),
         (lambda folder: [{"image": IMAGE, "label": 0}], "found a dict, expected a PIL image"),
     ],
 )
-def test_what_is_no_data_is_one_line(data: Callable[[Path], Any], expected: str, digits: Path) -> None:
-    for use in (
-        lambda given: zoo.embed(PACO, given),
-        lambda given: zoo.evaluate(PACO, "knn", given),
-        lambda given: zoo.finetune(init=PACO, data=given),
-        lambda given: zoo.pretrain(PACO, data=given),
-    ):
-        with pytest.raises(DataError, match=expected) as found:
-            use(data(digits))
-        assert "\n" not in str(found.value)
+def test_what_is_no_data_is_one_line(data, expected, folder):
+    with pytest.raises(DataError, match=rf"^[^\n]*{expected}[^\n]*$"):
+        zoo.embed(PACO, data(folder))
 
 
 # --- folders: the place of a recipe's own data, or other data ---------------------------------------------
 
-CE = "cifar_resnet20.ce_digits_lt50"
-CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
-TINY = {"training.epochs": [1], "schedule.warmup_epochs": [0], "training.device": ["cpu"]}
-
-
-USES: list[Callable[[Any, Path], Any]] = [
+USES = [
+    lambda data, out: zoo.embed(CIFAR, data),
     lambda data, out: zoo.evaluate(CIFAR, "knn", data, save=False),
     lambda data, out: zoo.predict(CIFAR, data),
     lambda data, out: zoo.pretrain(CIFAR, out=out, data=data),
@@ -262,33 +226,28 @@ USES: list[Callable[[Any, Path], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("data", ["/nowhere", "cifar100:/nowhere"])
 @pytest.mark.parametrize("use", USES)
-def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(
-    use: Callable[[Any, Path], Any], data: str, tmp_path: Path
-) -> None:
-    place = data.replace("/nowhere", str(tmp_path / "nowhere"))
-    with pytest.raises(zoo.ZooError) as found:
-        use(place, tmp_path / "out")
-    assert "no folder" in str(found.value) and "\n" not in str(found.value)
-    assert not (tmp_path / "nowhere").exists() and not (tmp_path / "out").exists()
+def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(use, tmp_path):
+    for place in (str(tmp_path / "nowhere"), f"cifar100:{tmp_path / 'nowhere'}"):
+        with pytest.raises(ZooError, match=r"^[^\n]*no folder[^\n]*$"):
+            use(place, tmp_path / "out")
+    with pytest.raises(DataError, match=r"^[^\n]*found a ndarray"):
+        use(IMAGE, tmp_path / "out")
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(
     "use",
     [
         lambda data, out: zoo.reproduce(PACO, out=out, data=data),
-        lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary=TINY),
+        lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary={"optimizer.lr": [0.1]}),
     ],
 )
-def test_other_images_are_refused_where_a_recipes_own_are_meant(
-    use: Callable[[Path, Path], Any], tmp_path: Path
-) -> None:
-    data = picture_folder(tmp_path / "photos")
-    before = sorted(data.rglob("*"))
+def test_other_images_are_refused_where_a_recipes_own_are_meant(use, tmp_path):
+    put(tmp_path / "photos", "ant/1.png", "bee/1.png")
     with pytest.raises(DataError, match=r"found .*photos., expected the recipe's own: "):
-        use(data, tmp_path / "out")
-    assert sorted(data.rglob("*")) == before and not (tmp_path / "out").exists()
+        use(tmp_path / "photos", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -305,9 +264,7 @@ def test_other_images_are_refused_where_a_recipes_own_are_meant(
         ("folder", "train/a/1.png", None),
     ],
 )
-def test_a_folder_is_other_data_where_the_own_do_not_lie_in_it(
-    source: str, inside: str, kind: str | None, tmp_path: Path
-) -> None:
+def test_a_folder_is_other_data_where_the_own_do_not_lie_in_it(source, inside, kind, tmp_path):
     for path in map(tmp_path.joinpath, inside.split()):  # a folder, where the name has no ending
         (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -317,11 +274,6 @@ def test_a_folder_is_other_data_where_the_own_do_not_lie_in_it(
     assert given.config.source.kind == (kind or source)
 
 
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    for name in ("train", "plane"):
-        (tmp_path / name).mkdir()
-        Image.fromarray(IMAGE).save(tmp_path / name / "1.png")
+def test_a_class_may_be_called_train(tmp_path):
+    put(tmp_path, "train/1.png", "plane/1.png")
     assert classes(tmp_path) == ([0, 1], ("plane", "train"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"found no images in .*empty"):
-        as_data(tmp_path / "empty")

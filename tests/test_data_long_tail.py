@@ -1,37 +1,41 @@
-"""Long tails and few labels: the counts, the very images of the literature, and what records say of them."""
+"""Which images and labels are kept: long tails, few labels, partial labels."""
 
 import random
 
 import numpy as np
 import pytest
+import torch
 
-from zoo.data import LongTail, open_dataset, parse_data_spec
-from zoo.data.config import Subset
-from zoo.data.long_tail import select_long_tail, select_subset
-from zoo.errors import DataError
+import zoo
+from tests.data_fixtures import CROP, make, opened, photo, shard
+from zoo.data import DataConfig, ImageDataset, LongTail, open_dataset, parse_data_spec
+from zoo.data.config import Digits, GroupedCandidates, Subset, UniformCandidates
+from zoo.data.dataset import ImageStore
+from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset
+from zoo.errors import DataError, TrainingError
+from zoo.recipe import Recipe
+from zoo.training import build_objective
 
 
-def reference(labels, imbalance, seed, n_max):
-    """LDAM's gen_imbalanced_data, restated with Python's lists and the global legacy generator."""
+@pytest.fixture
+def legacy():
+    """NumPy's global generator, as the authors' code uses it; put back afterwards."""
     state = np.random.get_state()  # noqa: NPY002
-    np.random.seed(seed)  # noqa: NPY002
-    num_classes = max(labels) + 1
-    kept = []
-    for c in range(num_classes):
-        members = np.array([i for i, label in enumerate(labels) if label == c])
-        np.random.shuffle(members)  # noqa: NPY002
-        kept += members[: int(n_max * (1 / imbalance) ** (c / (num_classes - 1.0)))].tolist()
+    yield np.random
     np.random.set_state(state)  # noqa: NPY002
-    return kept
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_selects_the_images_of_the_literature_in_their_order(seed):
+def test_selects_the_images_of_the_literature_in_their_order(seed, legacy):
     labels = [c for c in range(5) for _ in range(40)]
     random.Random(1).shuffle(labels)
-    config = LongTail(imbalance=20.0, seed=seed)
-    kept = select_long_tail(config, np.array(labels), 5)
-    assert kept.tolist() == reference(labels, 20, seed, 40)
+    legacy.seed(seed)  # LDAM's gen_imbalanced_data, restated with Python's lists
+    expected = []
+    for c in range(5):
+        members = np.array([i for i, label in enumerate(labels) if label == c])
+        legacy.shuffle(members)
+        expected += members[: int(40 * (1 / 20) ** (c / 4.0))].tolist()
+    assert select_long_tail(LongTail(imbalance=20.0, seed=seed), np.array(labels), 5).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -51,38 +55,30 @@ def test_impossible_profiles_name_the_class():
         select_long_tail(LongTail(imbalance=5.0), labels, 2)
 
 
-# --- few labels ------------------------------------------------------------------------------------------
+# --- few labels -------------------------------------------------------------------------------------------
 
 LABELS = np.repeat(np.arange(4), [100, 30, 5, 1])
 
 
-def counts(**subset: float) -> list[int]:
-    kept = select_subset(Subset(**subset), LABELS, 4)  # type: ignore[arg-type]
-    assert (np.diff(kept) > 0).all(), "each once, in the order of the data"
-    return np.bincount(LABELS[kept], minlength=4).tolist()
-
-
-def test_a_fraction_is_rounded_in_each_class_and_leaves_one_image_at_least() -> None:
-    assert counts(fraction=0.01) == [1, 1, 1, 1]
-    assert counts(fraction=0.05) == [5, 2, 1, 1]  # 1.5 rounds to 2
-    assert counts(fraction=0.5) == [50, 15, 2, 1]  # 2.5 rounds to 2: to even
-    assert counts(fraction=1.0) == [100, 30, 5, 1]
-
-
-def test_so_many_of_each_class_or_a_clear_error() -> None:
-    assert counts(per_class=1) == [1, 1, 1, 1]
-    with pytest.raises(DataError, match=r"subset: class 2 has 5 images, expected at least per_class \(6\)"):
-        counts(per_class=6)
-
-
-def test_the_draw_is_that_of_numpys_random_state_class_by_class() -> None:
-    random = np.random.RandomState(5)
-    expected = [random.permutation((c == LABELS).nonzero()[0])[:1] for c in range(4)]
-    found = select_subset(Subset(per_class=1, seed=5), LABELS, 4)
+@pytest.mark.parametrize(
+    ("subset", "sizes"),
+    [
+        ({"fraction": 0.01}, [1, 1, 1, 1]),
+        ({"fraction": 0.05, "seed": 5}, [5, 2, 1, 1]),  # 1.5 rounds to 2
+        ({"fraction": 0.5}, [50, 15, 2, 1]),  # 2.5 rounds to 2: to even
+        ({"per_class": 1, "seed": 5}, [1, 1, 1, 1]),
+    ],
+)
+def test_few_labels_are_the_first_of_a_seeds_permutation_of_each_class(subset, sizes):
+    numpy = np.random.RandomState(subset.get("seed", 0))
+    expected = [numpy.permutation((c == LABELS).nonzero()[0])[:size] for c, size in enumerate(sizes)]
+    found = select_subset(Subset(**subset), LABELS, 4)
     assert found.tolist() == sorted(np.concatenate(expected).tolist())
+    with pytest.raises(DataError, match=r"subset: class 2 has 5 images, expected at least per_class \(6\)"):
+        select_subset(Subset(per_class=6), LABELS, 4)
 
 
-def test_a_subset_is_drawn_after_the_long_tail_from_training_images_alone() -> None:
+def test_a_subset_is_drawn_after_the_long_tail_from_training_images_alone():
     config, _ = parse_data_spec("digits?imbalance=50&per_class=2")
     tail, _ = parse_data_spec("digits?imbalance=50")
     few, many = open_dataset(config, "train", None), open_dataset(tail, "train", None)
@@ -91,8 +87,123 @@ def test_a_subset_is_drawn_after_the_long_tail_from_training_images_alone() -> N
     names = [many.name_of(i) for i in range(len(many))]
     positions = [names.index(few.name_of(i)) for i in range(len(few))]
     assert positions == sorted(positions)
-    test, whole = open_dataset(config, "test", None), open_dataset(tail, "test", None)
-    assert test.describe()["sha256"] == whole.describe()["sha256"]
+    test = open_dataset(config, "test", None)
     assert len(test) == 547 and test.describe()["long_tail"] is None and "subset" not in test.describe()
     assert few.describe()["subset"] == {"fraction": None, "per_class": 2, "seed": 0}
     assert many.describe()["long_tail"]["imbalance"] == 50 and "subset" not in many.describe()
+
+
+# --- partial labels ---------------------------------------------------------------------------------------
+
+NAMES = [str(c) for c in range(10)]
+GROUPS = [["0", "6", "8", "9"], ["1", "7", "4"], ["2", "3", "5"]]
+
+
+def digits(config=None, long_tail=None, split="train"):
+    return open_dataset(DataConfig(source=Digits(), long_tail=long_tail, partial_labels=config), split, None)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.7])
+def test_uniform_draws_are_the_authors_for_the_images_that_the_long_tail_keeps(rate, legacy):
+    data = digits(UniformCandidates(rate=rate, seed=5), LongTail(imbalance=50.0))
+    assert data.labels.tolist() == digits(None, LongTail(imbalance=50.0)).labels.tolist()
+    transition = np.full((10, 10), rate)  # PiCO's generate_uniform_cv_candidate_labels
+    np.fill_diagonal(transition, 1.0)
+    legacy.seed(5)
+    assert np.array_equal(
+        data.candidates, legacy.uniform(0, 1, size=(len(data), 10)) < transition[data.labels]
+    )
+    assert digits(UniformCandidates(rate=0.3), split="test").candidates is None
+
+
+def test_grouped_candidates_stay_in_the_true_labels_group_and_are_the_uniform_ones_there():
+    labels = np.arange(200) % 10
+    found = draw_candidates(GroupedCandidates(rate=0.5, seed=4, groups=GROUPS), labels, NAMES)
+    uniform = draw_candidates(UniformCandidates(rate=0.5, seed=4), labels, NAMES)
+    members = {name: [n in group for n in NAMES] for group in GROUPS for name in group}
+    assert np.array_equal(found, uniform & np.array([members[str(label)] for label in labels]))
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([["0", "1"], ["2", "33"]], "groups: found 3, 33, expected each class once"),
+        ([["0", "1"], ["2", "3", "1"]], "found one that is there twice"),
+    ],
+)
+def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
+    with pytest.raises(DataError, match=message):
+        draw_candidates(GroupedCandidates(rate=0.5, groups=groups), np.arange(4), NAMES[:4])
+
+
+def test_partial_labels_are_described_and_identify_the_data():
+    settings, hashes = {"rate": 0.25, "seed": 1}, [digits().describe()["sha256"]]
+    for config, kind in (
+        (UniformCandidates(**settings), {"kind": "uniform"}),
+        (GroupedCandidates(**settings, groups=GROUPS), {"kind": "grouped", "groups": 3}),
+    ):
+        data = digits(config)
+        mean = pytest.approx(data.candidates.sum(1).mean())
+        assert data.describe()["partial_labels"] == {**settings, **kind, "mean_candidates": mean}
+        hashes.append(data.describe()["sha256"])
+    assert len({*hashes}) == 3
+
+
+@pytest.mark.parametrize(("backend", "workers"), [("tensor", 0), ("stream", 1)])
+def test_a_matrix_can_be_given_and_batches_have_the_candidates_of_their_images(backend, workers):
+    data = digits().subset(range(0, 1250, 25))
+    matrix = np.eye(10)[data.labels]
+    matrix[::2, 0] = 1
+    given = data.with_candidates(matrix)
+    assert given.describe()["partial_labels"]["kind"] == "given" and data.candidates is None
+    for wrong in (matrix[:-1], np.zeros((50, 10))):
+        with pytest.raises(DataError, match="partial_labels"):
+            data.with_candidates(wrong)
+    feed = make(given, backend, workers, views=[[CROP]], batch_size=16, drop_last=False)
+    for batch in feed.stream(0, feed.steps_per_epoch):
+        assert batch.candidates.dtype == torch.bool
+        assert np.array_equal(batch.candidates.numpy(), matrix[batch.index.numpy()].astype(bool))
+
+
+# --- classes that cannot be learned, or hardly ------------------------------------------------------------
+
+CE, MOCO = "cifar_resnet20.ce_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
+PACO, SUP_CON = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.sup_con_digits_lt50"
+
+
+def in_memory(labels, names):
+    return ImageDataset(ImageStore([photo(8, 8, 0)] * len(labels)), labels, names)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "message", "fits"),
+    [
+        ([0, 1, 3, 3], "wxyz", 'found 4 classes .* no image of y; objective "classify"', MOCO),
+        ([0, 1, -1, 1], "wx", "found 2 classes .* 1 images without a label", SUP_CON),
+        ([0, 0], ["dog"], r"found 1 classes \(dog\).* expects two or more", MOCO),
+    ],
+)
+def test_classes_that_cannot_be_learned_are_refused_by_name(labels, names, message, fits):
+    data = in_memory(labels, names)
+    assert data.class_counts.tolist() == [labels.count(c) for c in range(len(names))]
+    with pytest.raises(DataError, match=message):
+        build_objective(Recipe.load(CE, ["data.long_tail=null"]), data)
+    build_objective(Recipe.load(fits), data)  # which learns none, or leaves the image out
+    with pytest.raises(DataError):
+        build_objective(Recipe.load(PACO), data)
+
+
+def test_a_head_of_centers_is_refused_for_other_classes():
+    start = 'init={release: "shipped:cifar_resnet20.paco_digits_lt50", head: centers}'
+    with pytest.raises(TrainingError, match=r"found centers of .*, expected .* ant, cat, dog"):
+        build_objective(Recipe.load(CE, [start]), in_memory([0, 1, 2], ["ant", "cat", "dog"]))
+
+
+def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path):
+    """A documented behaviour: test images of such a class count as wrong."""
+    shard(tmp_path / "train.parquet", [0, 1, 3, 3, 0, 1] * 2, names="wxyz")
+    shard(tmp_path / "test.parquet", [2, 2, 2], names="wxyz")
+    assert opened("parquet", tmp_path).class_counts.tolist() == [4, 4, 0, 4]
+    for protocol, settings in (("knn", {"k": 3}), ("linear", {"l2_grid": [0.1], "folds": 3})):
+        entry = zoo.evaluate(f"shipped:{MOCO}", protocol, f"parquet:{tmp_path}", save=False, **settings)
+        assert entry["metrics"]["accuracy"] == 0, protocol

@@ -1,15 +1,11 @@
 """`zoo pretrain` without a recipe: one is made for somebody's own images."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
+from typer.testing import CliRunner
 
 import zoo
-from tests import warm
 from tests.data_fixtures import photo
+from zoo.cli import app
 from zoo.errors import ZooError
 from zoo.recipe.planning import batch_for, epochs_for, plan_pretraining
 
@@ -18,13 +14,13 @@ MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"
 TINY = ("training.epochs=1", "objective.head_hidden=16", "training.threads=1", "training.device=cpu")
 
 
-def picture(file: Path, number: int) -> None:
+def picture(file, number):
     file.parent.mkdir(parents=True, exist_ok=True)
     photo(12 + number % 3, 14, number).save(file)
 
 
 @pytest.fixture
-def flat(tmp_path: Path) -> Path:
+def flat(tmp_path):
     """Images of several sizes in a folder, without classes."""
     for number in range(20):
         picture(tmp_path / "holiday" / f"{number}.png", number)
@@ -32,20 +28,19 @@ def flat(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def classes(tmp_path: Path) -> Path:
+def classes(tmp_path):
     """A tree with classes and test images."""
     for split, count in (("train", 10), ("val", 4)):
-        for c, name in enumerate(("ant", "bee")):
-            for number in range(count):
-                picture(tmp_path / "insects" / split / name / f"{number}.png", 10 * c + number)
+        for number in range(2 * count):
+            picture(tmp_path / "insects" / split / ("ant", "bee")[number % 2] / f"{number}.png", number)
     return tmp_path / "insects"
 
 
-def planned(**arguments: Any) -> Any:
+def planned(**arguments):
     return plan_pretraining(**{"data": "digits", **arguments})[0]
 
 
-def test_the_recipe_is_moco_v2_for_the_images_and_the_architecture(flat: Path) -> None:
+def test_the_recipe_is_moco_v2_for_the_images_and_the_architecture(flat):
     recipe = planned(arch="resnet18", data=f"folder:{flat}")
     assert recipe.name == "resnet18.moco_v2_holiday"
     assert recipe.init is None and recipe.data.source.train == "." and recipe.evaluation == []
@@ -61,7 +56,7 @@ def test_the_recipe_is_moco_v2_for_the_images_and_the_architecture(flat: Path) -
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("momentum", 0.02344)
 
 
-def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest() -> None:
+def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest():
     wanted = {"views.eval.size": 96, "training.batch_size": 100, "training.epochs": 40}
     recipe = planned(arch="convnext_atto", overrides=wanted)
     (crop, *_, blur) = recipe.views.train[0]
@@ -69,39 +64,33 @@ def test_size_batch_and_epochs_that_are_asked_for_decide_the_rest() -> None:
     assert recipe.objective.queue_size == 300 and recipe.schedule.warmup_epochs == 4
     rate = pytest.approx(5e-4 * 100 / 256, rel=1e-3)
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adamw", rate)
+    assert planned(arch="levit_128s").optimizer.name == "adamw", "attention, also beside BatchNorm"
     small = planned(arch="vit_tiny_patch16_224", overrides={"views.eval.size": 32})
     assert small.backbone.args == {"img_size": 32}
     assert small.views.backend == "tensor" and small.data.image_size == 32
 
 
-def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_rate() -> None:
+def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_rate():
     recipe = planned(init=MOCO, objective="simclr", overrides=["init.release=x", "objective.tau=0.1"])
     fresh = planned(arch="cifar_resnet20", objective="simclr")
     assert recipe.init.release == MOCO and recipe.views.eval.size == zoo.open(MOCO).preprocess.input_size == 8
     assert (recipe.name, recipe.objective.name) == ("cifar_resnet20.simclr_digits", "simclr")
     assert recipe.optimizer.lr == pytest.approx(fresh.optimizer.lr / 10)
-    assert [each.protocol for each in recipe.evaluation] == ["linear", "knn"]
     assert recipe.description.endswith("Changed: objective.tau.")
 
 
-def test_attention_learns_by_adamw_also_beside_batchnorm() -> None:
-    assert planned(arch="levit_128s").optimizer.name == "adamw"
-
-
-def test_few_images_get_small_batches_and_many_fewer_epochs() -> None:
+def test_few_images_get_small_batches_and_many_fewer_epochs():
     assert list(map(batch_for, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
     assert list(map(epochs_for, (20, 50_000, 100_000, 10**6))) == [200, 200, 100, 50]
 
 
-def test_what_is_measured_depends_on_classes_and_test_images(flat: Path, classes: Path) -> None:
-    def made(folder: Path) -> Any:
-        return planned(arch="cifar_resnet20", data=f"folder:{folder}")
-
-    assert (made(flat).evaluation, made(flat).training.knn_every) == ([], None)
-    assert made(flat).data.holdout.fraction == 0
-    assert [each.protocol for each in made(classes).evaluation] == ["linear", "knn"]
-    held = made(classes / "train")  # classes, a fifth to test on
-    assert held.data.holdout.fraction == 0.2 and len(held.evaluation) == 2
+def test_what_is_measured_depends_on_classes_and_test_images(flat, classes):
+    without, tested, held = (
+        planned(arch="cifar_resnet20", data=f"folder:{each}") for each in (flat, classes, classes / "train")
+    )
+    assert (without.evaluation, without.training.knn_every, without.data.holdout.fraction) == ([], None, 0)
+    assert [each.protocol for each in tested.evaluation] == ["linear", "knn"]
+    assert held.data.holdout.fraction == 0.2 and len(held.evaluation) == 2  # classes, a fifth to test on
     assert held.training.knn_every == 10
 
 
@@ -113,32 +102,25 @@ def test_what_is_measured_depends_on_classes_and_test_images(flat: Path, classes
         ({"data": "digits", "init": MOCO, "arch": "resnet18"}, "found no recipe, init .* and arch resnet18"),
         ({"data": "digits", "arch": "resnet81"}, 'unknown architecture "resnet81"'),
         ({"data": "digits", "arch": "resnet18.a1_in1k"}, "backbone.arch"),
-        (
-            {"data": "digits", "arch": "resnet18", "objective": "moko"},
-            "expected moco or simclr",
-        ),
+        ({"data": "digits", "arch": "resnet18", "objective": "moko"}, "expected moco or simclr"),
         ({"recipe": CE, "init": MOCO}, "init.* found beside a recipe"),
     ],
 )
-def test_each_missing_piece_is_one_clear_error(arguments: dict[str, Any], expected: str) -> None:
+def test_each_missing_piece_is_one_clear_error(arguments, expected):
     with pytest.raises(ZooError, match=expected):
         zoo.pretrain(**arguments)
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_photographs_without_labels_become_a_release(flat: Path, tmp_path: Path) -> None:
-    data = f"folder:{flat}"
-    release = zoo.pretrain(None, arch="cifar_resnet20", data=data, out=tmp_path / "out", overrides=TINY)
-    assert release.class_names == () and release.recipe["objective"]["queue_size"] == 20
-    assert "20 images without classes" in release.card
-    again, _ = plan_pretraining(init=release, data=data, objective="simclr")
-    assert again.init is not None and again.init.release == str(tmp_path / "out")
-
-
-def test_the_command_needs_no_recipe(classes: Path, tmp_path: Path) -> None:
-    sets = [word for change in (*TINY, "views.workers=0") for word in ("--set", change)]
-    arguments = ["pretrain", "--data", f"folder:{classes}", "--arch", "cifar_resnet20", *sets]
-    done = warm.run("tests/programs/plain_sweep.py", *arguments, "--out", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr[-2000:]
-    measured = {each["protocol"] for each in zoo.open(tmp_path / "out").metrics["evaluations"]}
+def test_photographs_with_and_without_labels_become_a_release(flat, classes, tmp_path):
+    made = zoo.pretrain(arch="cifar_resnet20", data=f"folder:{flat}", out=tmp_path / "out", overrides=TINY)
+    assert made.class_names == () and made.recipe["objective"]["queue_size"] == 20
+    assert "20 images without classes" in made.card
+    again = planned(init=made, data=f"folder:{flat}", objective="simclr")
+    assert again.init.release == str(made.path)
+    sets = [word for change in TINY for word in ("--set", change)]
+    where = ["--data", f"folder:{classes}", "--arch", "cifar_resnet20", "--out", str(tmp_path / "by_command")]
+    done = CliRunner().invoke(app, ["pretrain", *where, *sets])
+    assert done.exit_code == 0, done.output
+    measured = {each["protocol"] for each in zoo.open(tmp_path / "by_command").metrics["evaluations"]}
     assert measured == {"linear", "knn"}
