@@ -8,15 +8,7 @@ from typing import Any, NamedTuple
 
 from zoo.config import plain_kind
 from zoo.data import sources
-from zoo.data.config import (
-    DataConfig,
-    Folder,
-    Holdout,
-    ListFiles,
-    Parquet,
-    TorchvisionSource,
-    parse_data_spec,
-)
+from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, parse_data_spec
 from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages, Root, Split, labelled
 from zoo.errors import DataError, ZooError
 
@@ -108,7 +100,7 @@ def folder_for(config: DataConfig, root: Root) -> Root:
 def _holds(root: Path, config: DataConfig) -> bool:
     """Return whether what a source reads lies in a folder."""
     source = sources.as_archive(config.source)
-    if isinstance(source, TorchvisionSource):  # archives share a folder
+    if source.kind in sources.CIFAR:  # archives share a folder
         archives = [sources.cifar_archive(kind, root) for kind in sources.CIFAR]
         return any(map(isdir, archives)) or sources.are_cifar_shards(sources.cifar_shards(root), source.kind)
     if isinstance(source, Parquet):
