@@ -71,17 +71,15 @@ def is_shipped(folder: Path) -> bool:
     return folder.resolve().parent == _shared("model_cards").resolve()
 
 
-def recipe_path(name_or_file: str | Path) -> Path:
+def recipe_path(name: str | Path) -> Path:
     """Return the file of a recipe's name or file; raise a `RecipeError` with the nearest name for neither."""
-    path, shipped = Path(name_or_file), _shared("recipes") / f"{name_or_file}.yaml"
+    path, shipped = Path(name), _shared("recipes") / f"{name}.yaml"
     if isfile(path):
         return path
     if isfile(shipped) and shipped.parent == _shared("recipes"):
         return shipped
-    near = did_you_mean(name_or_file, list_recipes())
-    raise RecipeError(
-        f'no recipe "{name_or_file}": found neither a file nor a shipped recipe of that name.{near}'
-    )
+    near = did_you_mean(name, [*list_recipes(), *list_sweeps()])
+    raise RecipeError(f'no recipe "{name}": found neither a file nor a shipped recipe of that name.{near}')
 
 
 def recipe_text(path: Path) -> str:

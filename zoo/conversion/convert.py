@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from os.path import isdir, isfile
+from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,8 @@ from zoo.conversion import families as kinds
 from zoo.conversion.families import FAMILIES, PUBLISHED, Family
 from zoo.conversion.read import fetch, read_checkpoint, summary
 from zoo.conversion.tensors import FLOATS, build, fit_encoder, sort_out, split_classifier
-from zoo.data import open_dataset, parse_data_spec
+from zoo.data import open_dataset
+from zoo.data.any_data import as_data
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
@@ -273,8 +274,8 @@ def _listed(source: Any, what: str) -> list[Any]:
 def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
     """Return the names of the centers' classes: numbers, those listed, or those of data in an order."""
     if isinstance(labels, str | Path) and not isfile(labels):
-        config, root = parse_data_spec(f"folder:{labels}" if isdir(labels) else str(labels))
-        names = [*open_dataset(config, "train", root).class_names]
+        given = as_data(labels)
+        names = [*open_dataset(given.config, "train", given.root).class_names]
         natural = sorted(names, key=natural_key)
         if names == sorted(names) != natural and order is None:
             raise ReleaseError("labels: how were 1, 2, 10 numbered? --label-order natural|plain (1, 10, 2)")

@@ -12,9 +12,10 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Interpolation, Op, PositiveInt, RandomResizedCrop
-from zoo.errors import DataError
+from zoo.errors import DataError, did_you_mean
 
 _ByKind = Field(discriminator="kind")
+KINDS = ("digits", "cifar10", "cifar100", "folder", "list", "parquet")
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
 PositiveTriple = Annotated[list[Annotated[float, Field(ge=1e-4)]], Field(min_length=3, max_length=3)]
@@ -177,9 +178,12 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     Keys are those of the source, `LongTail` and `Subset`; `seed` is that of both, where they are asked for.
     Raises ZooError naming the kind, key or value that does not fit, and the nearest valid one.
     """
-    where = f'data: no folder or file "{text}", and as a spec'
+    where = f'data "{text}"'
     place, _, query = text.partition("?")
     kind, _, folder = place.partition(":")
+    if kind not in KINDS:
+        expected = f"expected one of these or a spec of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}"
+        raise DataError(f'data: found no folder or file "{text}", {expected}')
     given = dict(item.partition("=")[::2] for item in query.split("&") if item)
     values: dict[str, Any] = {}
     sections: dict[str, type[Config]] = {"long_tail": LongTail, "subset": Subset}
