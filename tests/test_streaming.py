@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.test_functional_references import DOUBLE, LOSSES, gradients, problem
+from tests.test_functional_references import LOSSES, ROUNDED, gradients, problem
 from zoo.functional import _streaming
 from zoo.functional._streaming import log_sum_exp
 
@@ -44,9 +44,7 @@ def test_scores_of_any_size_neither_overflow_nor_vanish(
 @pytest.mark.parametrize(("name", "limit"), [("info_nce", 3e-7), ("paco", 6e-7)])
 def test_gradients_of_a_long_queue_are_within_the_gates(name: str, limit: float) -> None:
     p = problem(24, 65_536, 128, 1000, "mixed", tau=0.3, dtype=torch.float32)
-    exact = Problem(
-        **{x: y.to(DOUBLE) if torch.is_tensor(y) and y.is_floating_point() else y for x, y in vars(p).items()}
-    )
+    exact = Problem(**{**vars(p), **{x: getattr(p, x).double() for x in ROUNDED}})
     (loss, (found,)), (exact_loss, (expected,)) = (
         gradients(LOSSES[name].ours, each, ["q"]) for each in (p, exact)
     )
