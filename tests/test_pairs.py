@@ -80,7 +80,7 @@ def begun(first: Recipe) -> tuple[Stepper, Any]:
 
 
 def refused(kind: str) -> dict[str, str]:
-    """Return why features, and pairs of those that are not refused alone, are refused: pairs by the recipe."""
+    """Return why features, and pairs of those that are not, are refused; pairs by the recipe alone."""
     found: dict[str, str] = {}
     for size in (1, 2):
         allowed = [name for name in FEATURES if name not in found]
