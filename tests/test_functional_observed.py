@@ -32,7 +32,9 @@ def test_probabilities_of_paco_are_those_of_a_loop(gamma: float, others: Any) ->
     settings = dict(tau=0.3, gamma=gamma, others=others, anchors=4)
     found = functional.contrast_probabilities(*SAMPLES, centers, **settings)
     for i in range(4):
-        members = reference.contrasts(i, *SAMPLES) + [(z, int(y)) for z, y in zip(*(others or ((), ())), strict=True)]
+        members = reference.contrasts(i, *SAMPLES) + [
+            (z, int(y)) for z, y in zip(*(others or ((), ())), strict=True)
+        ]
         expected = reference.paco_probabilities(
             SAMPLES[0][i], int(LABELS[i]), members, centers[i], 0.3, gamma
         )
