@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter
-from torch import Tensor
 
 from zoo import backbones
 from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective, Output
-from zoo.objectives.momentum_contrast import FeatureTransformConfig, Pairs, transform
 
 HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
 QUEUE = HEAD | dict(queue_size=20, tau=0.2)
@@ -51,12 +49,10 @@ def config(name: str, **changes: Any) -> Any:
     return TypeAdapter(OBJECTIVES[name].Config).validate_python({"name": name} | SETTINGS[name] | changes)
 
 
-def build(
-    name: str, arch: str = "cifar_resnet20", args: dict[str, Any] | None = None, **changes: Any
-) -> Objective:
+def build(name: str, info: DataInfo = INFO, **changes: Any) -> Any:
+    """An objective with random weights, always the same."""
     torch.manual_seed(0)
-    encoder = backbones.create(arch, **(args or {}))
-    return OBJECTIVES[name](config(name, **changes), encoder, INFO)
+    return OBJECTIVES[name](config(name, **changes), backbones.create("cifar_resnet20"), info)
 
 
 def batch(seed: int = 0, size: int = 6, views: int = 2) -> Batch:
@@ -64,14 +60,6 @@ def batch(seed: int = 0, size: int = 6, views: int = 2) -> Batch:
     images = tuple(torch.randn(size, 3, 8, 8, generator=generator) for _ in range(views))
     index = torch.randperm(100, generator=generator)[:size]
     return Batch(images, LABELS[index], index, CANDIDATES[index])
-
-
-def transformed(
-    q: Tensor, k: Tensor, queue: Tensor, valid: Tensor, ft: FeatureTransformConfig, *labels: Tensor
-) -> Pairs:
-    """What FT makes of one step's features; with labels, negatives are mixed within their class."""
-    (of_queue,) = labels or (torch.where(valid, 0, -1),)
-    return transform(Pairs(q, k, queue, of_queue, valid), ft, labelled=bool(labels))
 
 
 def step(objective: Objective, data: Batch, lr: float = 0.1) -> Output:

@@ -16,11 +16,6 @@ PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digit
 DIGITS = tuple("0123456789")
 
 
-def digit(seed: int = 0) -> Image.Image:
-    pixels = np.random.RandomState(seed).randint(0, 255, (8, 8)).astype("uint8")
-    return Image.fromarray(pixels)  # grey, as people's pictures of digits are
-
-
 def test_similarity_is_the_cosine_of_the_centers() -> None:
     weight = torch.tensor([[2.0, 0.0], [3.0, 3.0], [0.0, -1.0], [0.0, 0.0]])
     found = Centers(weight, torch.tensor([9.0, 0, 0, 0]), torch.ones(4).long()).similarity()
@@ -41,8 +36,8 @@ def test_nearest_classes_are_those_of_the_largest_logits_the_bias_included() -> 
 
 
 def test_an_image_s_nearest_classes_are_the_classifier_s() -> None:
-    release = zoo.open(PACO)
-    image = digit()
+    release, pixels = zoo.open(PACO), np.random.RandomState(0).randint(0, 255, (8, 8)).astype("uint8")
+    image = Image.fromarray(pixels)  # grey, as people's pictures of digits are
     with torch.no_grad():
         logits = zoo.load(PACO, head="centers").eval()(release.transform()(image)[None])
     expected = sorted(zip(DIGITS, logits.softmax(1)[0].tolist(), strict=True), key=lambda pair: -pair[1])
@@ -55,7 +50,7 @@ def test_an_image_s_nearest_classes_are_the_classifier_s() -> None:
 
 def test_what_has_no_centers_says_so_and_what_to_use() -> None:
     with pytest.raises(zoo.ZooError, match=r"moco_v2_ft_digits_lt50 has no centers"):
-        zoo.open(MOCO).nearest_classes(digit())
+        zoo.open(MOCO).nearest_classes(Image.new("RGB", (8, 8)))
 
 
 def test_show_lists_the_nearest_center_of_each_class() -> None:

@@ -59,7 +59,12 @@ def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None
     [
         ("cifar_resnet20", 32, {}, [1, 2, 4]),
         ("vit_tiny_patch16_224", 32, {"img_size": 32, "patch_size": 8}, [8, 8, 8]),
-        ("swin_tiny_patch4_window7_224", 224, {"depths": [1, 1, 1, 1]}, [4, 8, 16, 32]),
+        (
+            "swin_tiny_patch4_window7_224",
+            32,
+            {"img_size": 32, "depths": [1, 1, 1, 1], "window_size": 1},
+            [4, 8, 16, 32],
+        ),
     ],
 )
 def test_maps_of_a_release_are_its_encoders_channels_first(arch, size, arguments, strides, tmp_path) -> None:

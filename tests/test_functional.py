@@ -1,23 +1,22 @@
-"""Each equation on a case small enough to work out by hand, and what it refuses."""
+"""Equations on cases small enough to work out by hand, and what they refuse."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import zoo
 from zoo import functional
+from zoo.errors import ArgumentError
+from zoo.modules.ranks import Ranks
+from zoo.objectives.base import share_of_weight
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
-
-
-def unit(n: int, d: int, seed: int) -> Tensor:
-    g = torch.Generator().manual_seed(seed)
-    return F.normalize(torch.randn(n, d, generator=g, dtype=torch.float64), dim=1)
 
 
 def rows(*vectors: list[float]) -> Tensor:
@@ -26,17 +25,6 @@ def rows(*vectors: list[float]) -> Tensor:
 
 def labels(*values: int) -> Tensor:
     return torch.tensor(values)
-
-
-def paco(**changes: object) -> float:
-    """One anchor of class 0: own key at 1, other-class queue key at 0; centers' logits 2 and 0."""
-    given = dict(alpha=0.5, tau=1.0, labels=labels(0), log_prior=torch.zeros(2)) | changes
-    q, logits = rows(EAST), torch.tensor([[2.0, 0.0]])
-    queued = dict(queue=rows(NORTH), queue_labels=labels(1))
-    return functional.paco(q, q, center_logits=logits, **queued, **given).item()
-
-
-SCORED = rows([0.9, 0.0], [0.5, 0.0], [0.1, 0.0], [-0.3, 0.0], [-0.7, 0.0])
 
 
 def test_extrapolation() -> None:
@@ -64,97 +52,165 @@ def test_ema_update() -> None:
     assert [each.tolist() for each in (*teacher, *student)] == [[1.5, 2.0], 0.75, [3.0, 2.0], 0.0]
 
 
-SAMPLES = (rows(EAST), rows(EAST), labels(0), rows(NORTH), labels(1))
+# --- what equations refuse
+
+Q, SAMPLES = (rows(EAST), rows(EAST)), (rows(EAST), rows(EAST), labels(0), rows(NORTH), labels(1))
+COUNTED = dict(logits=torch.zeros(2, 3), labels=labels(0, 2))
 
 
-@pytest.mark.parametrize("tau", [0.0, -0.1, math.nan, math.inf])
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda tau: functional.info_nce(rows(EAST), rows(EAST), SCORED, tau=tau),
-        lambda tau: functional.in_batch_info_nce(rows(EAST), rows(EAST), tau=tau),
-        lambda tau: functional.hard_contrastive(rows(EAST), rows(EAST), SCORED, tau=tau, keep=0.5),
-        lambda tau: functional.sup_con(*SAMPLES, tau=tau),
-        lambda tau: functional.balanced_contrast(*SAMPLES[:3], rows(EAST, NORTH), tau=tau),
-        lambda tau: functional.distillation(rows(EAST), rows(EAST)[None], tau=tau),
-        lambda tau: paco(tau=tau),
-    ],
-)
-def test_a_temperature_is_above_zero(loss, tau: float) -> None:
-    with pytest.raises(zoo.ZooError, match=f"tau: found {tau}, expected a finite number above 0"):
-        loss(tau)
+def paco(label: int = 0, **changes: Any) -> Tensor:
+    given = dict(alpha=0.5, tau=1.0) | changes
+    samples = (*Q, labels(label), *SAMPLES[3:])
+    return functional.paco(*samples, center_logits=rows([2.0, 0.0]), log_prior=torch.zeros(2), **given)
 
 
 @pytest.mark.parametrize(
-    ("name", "call"),
+    ("name", "values", "call"),
     [
-        ("alpha", lambda: functional.sample_beta(0.5, (2,))),
-        ("alpha", lambda: functional.sample_beta(math.nan, (2,))),
-        ("alpha", lambda: paco(alpha=-0.1)),
-        ("gamma", lambda: paco(gamma=-1.0)),
-        ("center_tau", lambda: paco(center_tau=0.0)),
-        ("label_smoothing", lambda: paco(label_smoothing=1.5)),
-        ("reduction", lambda: paco(reduction="total")),
-        ("teacher_logits", lambda: functional.distillation(rows(EAST), rows(EAST), tau=1.0)),
-        *(
-            ("keep", lambda keep=keep: functional.hard_simple(*SAMPLES[:2], SCORED, weight=1.0, keep=keep))
-            for keep in (0.0, -0.1, 1.1, math.nan)
-        ),
+        ("tau", [0.0, -0.1, math.nan, math.inf], lambda x: functional.info_nce(*Q, rows(EAST), tau=x)),
+        ("tau", [0.0], lambda x: functional.in_batch_info_nce(*Q, tau=x)),
+        ("tau", [0.0], lambda x: functional.hard_contrastive(*Q, rows(EAST), tau=x, keep=0.5)),
+        ("tau", [0.0], lambda x: functional.sup_con(*SAMPLES, tau=x)),
+        ("tau", [0.0], lambda x: functional.balanced_contrast(*Q, labels(0), rows(EAST), tau=x)),
+        ("tau", [0.0], lambda x: functional.distillation(rows(EAST), rows(EAST)[None], tau=x)),
+        ("tau", [0.0], lambda x: paco(tau=x)),
+        ("alpha", [0.5, math.nan], lambda x: functional.sample_beta(x, (2,))),
+        ("alpha", [-0.1], lambda x: paco(alpha=x)),
+        ("gamma", [-1.0], lambda x: paco(gamma=x)),
+        ("center_tau", [0.0], lambda x: paco(center_tau=x)),
+        ("label_smoothing", [1.5], lambda x: paco(label_smoothing=x)),
+        ("reduction", ["total"], lambda x: paco(reduction=x)),
+        ("teacher_logits", [1], lambda _: functional.distillation(rows(EAST), rows(EAST), tau=1.0)),
+        ("keep", [0.0, 1.1, math.nan], lambda x: functional.hard_simple(*Q, rows(EAST), weight=1.0, keep=x)),
+        ("beta", [1.0], lambda x: functional.class_balanced_weights([1], beta=x)),
     ],
 )
-def test_what_an_equation_does_not_hold_for_is_named(name: str, call) -> None:
-    with pytest.raises(zoo.errors.ArgumentError, match=f"{name}: found"):
-        call()
+def test_what_an_equation_does_not_hold_for_is_named(
+    name: str, values: list[Any], call: Callable[[Any], object]
+) -> None:
+    for value in values:
+        with pytest.raises(ArgumentError, match=f"{name}: found"):
+            call(value)
 
 
-@pytest.mark.parametrize("label", [-1, 2])
+@pytest.mark.parametrize("label", [-1, 3])
 def test_a_label_that_is_no_class_is_refused_and_not_the_last_one(label: int) -> None:
-    given, prototypes = (rows(EAST), rows(EAST), labels(label)), rows(EAST, NORTH)
-    with pytest.raises(zoo.errors.ArgumentError, match=f"labels: found {label} to {label}"):
-        functional.balanced_contrast(*given, prototypes, tau=1.0)
-    with pytest.raises(zoo.errors.ArgumentError, match=f"labels: found {label} to {label}"):
-        paco(labels=labels(label))
+    given = torch.zeros(1, 3), labels(label)
+    for equation in (
+        lambda: functional.balanced_contrast(*Q, labels(label), torch.eye(3)[:, :2], tau=1.0),
+        lambda: paco(label),
+        lambda: functional.balanced_softmax(*given, [5, 3, 1]),
+        lambda: functional.ldam(*given, [5, 3, 1], max_margin=0.5, scale=30.0),
+        lambda: functional.class_means(*given, 3),
+    ):
+        with pytest.raises(ArgumentError, match=f"labels: found {label} to {label}, expected classes 0 to"):
+            equation()
 
 
-# --- identities of the papers -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("counts", "found"),
+    [
+        ([500], r"shape \[1\], expected \[3\]"),  # would broadcast to plain cross-entropy
+        (torch.ones(3, 1), r"shape \[3, 1\]"),
+        ([5, 3, -1], "-1 to 5"),
+        ([0, 0, 0], "0 to 0"),
+        ([5, 3, math.nan], "nan"),
+        ([5, 3, math.inf], "inf"),
+    ],
+)
+def test_counts_that_are_none_are_refused_by_every_equation(counts: Any, found: str) -> None:
+    for equation in (
+        lambda: functional.logit_adjusted(**COUNTED, class_counts=counts),
+        lambda: functional.post_hoc_adjusted(COUNTED["logits"], counts),
+        lambda: functional.ldam(*COUNTED.values(), counts, max_margin=0.5, scale=30.0),
+    ):
+        with pytest.raises(ArgumentError, match=rf"class_counts: found .*{found}"):
+            equation()
 
 
-@pytest.mark.parametrize("tau", [0.05, 0.2, 1.0, 10.0])
-def test_the_gradients_of_scores_are_the_negatives_probabilities(tau: float) -> None:
-    """dL/ds_ij = P_ij / tau, dL/ds_ii = -(1/tau) sum_k P_ik (arXiv 2012.09740); q = 1: keys are scores."""
-    positive, negatives = (torch.tensor(s, dtype=torch.float64)[:, None] for s in ([0.3], [0.1, -0.5, 0.8]))
-    loss = functional.info_nce(
-        torch.ones_like(positive), positive.requires_grad_(), negatives.requires_grad_(), tau=tau
-    )
-    pull, push = torch.autograd.grad(loss, (positive, negatives))
-    p = (torch.cat([positive, negatives]) / tau).softmax(dim=0)[1:]
-    torch.testing.assert_close(push, p / tau)
-    torch.testing.assert_close(pull, -p.sum(dim=0, keepdim=True) / tau)
+# --- long tails
 
 
-def test_paco_is_its_two_parts_and_the_split_of_the_mass_between_them() -> None:
-    """PaCo = L_sup + alpha L_supcon - log P_sup - alpha K* log(1 - P_sup), for K* positives."""
-    alpha, tau, label = 0.05, 0.3, labels(0)
-    q, k, queue, queue_labels = unit(1, 6, 0), unit(1, 6, 1), unit(12, 6, 2), torch.arange(12) % 3
-    logits = torch.tensor([[1.2, -0.4, 0.3]], dtype=torch.float64)
-    prior = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64).log()
-    contrast = (q, k, label, queue, queue_labels)
-    whole = functional.paco(*contrast, logits, prior, alpha=alpha, tau=tau, reduction="sum")
-    l_supcon = 5 * functional.sup_con(*contrast, tau=tau)  # its own key and four of the queue
-    centers, samples = (logits + prior).exp().sum(), (q @ torch.cat([k, queue]).T / tau).exp().sum()
-    p_sup = centers / (centers + samples)
-    extra = -p_sup.log() - alpha * 5 * (1 - p_sup).log()
-    torch.testing.assert_close(whole, F.cross_entropy(logits + prior, label) + alpha * l_supcon + extra)
+def test_groups_by_frequency() -> None:
+    groups = functional.frequency_groups(torch.tensor([101, 100, 20, 19, 0]))
+    found = {name: members.nonzero().flatten().tolist() for name, members in groups.items()}
+    assert found == {"many": [0], "medium": [1, 2], "few": [3, 4]}
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_paco_without_samples_is_balanced_softmax(smoothing: float) -> None:
-    """alpha = 0, gamma = 0. GPaCo's smoothing eps is torch's eps C/(C - 1): the own class takes no part."""
-    counts, g = torch.tensor([100, 40, 9, 1]), torch.Generator().manual_seed(7)
-    own, queue_labels = torch.randint(4, (6,), generator=g), torch.randint(-1, 4, (11,), generator=g)
-    logits = torch.randn(6, 4, generator=g, dtype=torch.float64)
-    given = (unit(6, 5, 0), unit(6, 5, 1), own, unit(11, 5, 2), queue_labels, logits)
-    settings = dict(alpha=0.0, gamma=0.0, tau=0.2, label_smoothing=smoothing)
-    found = functional.paco(*given, functional.log_prior(counts), **settings)
-    expected = functional.balanced_softmax(logits, own, counts, label_smoothing=smoothing * 4 / 3)
-    torch.testing.assert_close(found, expected)
+def test_post_hoc_adjustment_takes_the_prior_off() -> None:
+    """By hand: log 2 ahead on 3 images to 1 loses by log(3/2)."""
+    found = functional.post_hoc_adjusted(torch.tensor([[math.log(2), 0.0]]), torch.tensor([3, 1]))
+    assert (found[0, 1] - found[0, 0]).item() == pytest.approx(math.log(1.5), rel=1e-5)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.9, 0.9999])
+def test_class_balanced_weights_are_inverse_effective_numbers_that_sum_to_the_classes(beta: float) -> None:
+    counts = [100, 16, 4, 1, 0]
+    effective = [sum(beta**i for i in range(n)) for n in counts[:4]]  # 1 + b + ... + b^(n-1)
+    expected = [4 / n / sum(1 / each for each in effective) for n in effective]
+    found = functional.class_balanced_weights(counts, beta=beta)
+    assert found.tolist() == pytest.approx([*expected, 0.0], rel=1e-6) and found.dtype == torch.float32
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5, 2.0])
+def test_tau_normalisation_divides_by_the_norm_to_the_power_of_tau(tau: float) -> None:
+    weight = torch.tensor([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
+    expected = [[3 / 5**tau, 4 / 5**tau], [0, 2 / 2**tau], [0, 0]]
+    assert functional.tau_normalize(weight, tau=tau).tolist() == [pytest.approx(row) for row in expected]
+
+
+def test_class_means_and_the_linear_form_of_the_nearest_center() -> None:
+    means = functional.class_means(rows([1.0, 0.0], [3.0, 0.0], [0.0, 5.0]), labels(0, 0, 2), 3)
+    assert means.tolist() == [[2.0, 0.0], [0.0, 0.0], [0.0, 5.0]]
+    g = torch.Generator().manual_seed(0)
+    centers, bias, x = (torch.randn(*s, generator=g) for s in ((6, 4), (6,), (200, 4)))
+    centers *= torch.linspace(0.2, 4, 6)[:, None]  # unequal norms: the three disagree
+    nearest = {
+        "cosine": F.cosine_similarity(x[:, None], centers, dim=2),
+        "euclidean": -torch.cdist(x, centers),
+        "logit": x @ centers.T + bias,
+    }
+    for similarity, scores in nearest.items():
+        weight, offset = functional.nearest_center(centers, bias, similarity)  # type: ignore[arg-type]
+        assert torch.equal((x @ weight.T + offset).argmax(dim=1), scores.argmax(dim=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_masked_class_has_no_chance_and_the_others_stay(dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(3, 5, generator=g), torch.tensor([1.0, 20.7, -3.0])
+    masked, offset = functional.mask_classes(weight, bias, torch.tensor([False, True, False]))
+    x = 50 * torch.randn(100, 5, generator=g)
+    logits = x.to(dtype) @ masked.to(dtype).T + offset.to(dtype)
+    assert logits.isfinite().all() and (logits.softmax(dim=1)[:, 1] == 0).all()
+    assert torch.equal(masked[[0, 2]], weight[[0, 2]]) and torch.equal(offset[[0, 2]], bias[[0, 2]])
+
+
+# --- a part of the batch, as a rank has it; tests/programs/steps.py has every objective, of labelled images
+
+
+class Gathered(Ranks):
+    """One of several ranks, where the labels of all are known."""
+
+    alone = False  # type: ignore[assignment]
+
+    def __init__(self, everyones: Tensor) -> None:
+        super().__init__()
+        self.everyones = everyones
+
+    def gather_rows(self, tensors: object) -> list[Tensor]:
+        return [self.everyones]
+
+
+def test_sup_con_of_ranks_with_unequal_labels_is_the_mean_over_all_labelled_images() -> None:
+    g = torch.Generator().manual_seed(0)
+    q, k, queue = (F.normalize(torch.randn(n, 5, generator=g, dtype=torch.double), dim=1) for n in (8, 8, 6))
+    classes, queue_labels = labels(0, 1, -1, -1, 0, -1, -1, 1), labels(0, 1, 2, -1, 0, 1)
+    total = torch.zeros((), dtype=torch.double)
+    for rank, rest in ((slice(0, 3), slice(3, 8)), (slice(3, 8), slice(0, 3))):
+        others = torch.cat([q[rest], k[rest]]), classes[rest].repeat(2)
+        own = functional.sup_con(q[rank], k[rank], classes[rank], queue, queue_labels, tau=0.3, others=others)
+        weight = share_of_weight(classes[rank] >= 0, Gathered((classes >= 0).double()))
+        total += own * weight * len(classes[rank]) / 8  # as the loop weighs ranks: by their images
+    whole = functional.sup_con(q, k, classes, queue, queue_labels, tau=0.3)
+    torch.testing.assert_close(total, whole, rtol=1e-6, atol=0)  # the weight is float32

@@ -1,60 +1,53 @@
-"""Queue, momentum encoder, ghost BatchNorm, projection heads."""
+"""Queue, momentum encoder, ghost BatchNorm, and what MoCo v3 fixes in a vision transformer."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import timm
 import torch
 from timm.layers import BatchNormAct2d
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from zoo.errors import TrainingError
+from zoo import backbones
+from zoo.errors import TrainingError, ZooError
 from zoo.modules import (
     KeyQueue,
     MomentumEncoder,
     batchnorm,
     convert_ghost_batchnorm,
     evaluating,
+    freeze_patch_embedding,
     running_statistics,
+    set_sincos_positions,
     synchronize_batchnorm,
 )
 
 
-@pytest.mark.parametrize("batches", [[4, 4, 4, 4], [3, 5, 1, 7, 2], [10], [25], [9, 11, 1]])
+@pytest.mark.parametrize("batches", [[3, 5, 1, 7, 2], [10], [25], [9, 11, 1]])
 @pytest.mark.parametrize("size", [10, 7])
 def test_queue_holds_exactly_the_last_rows_in_order(size: int, batches: list[int]) -> None:
-    queue = KeyQueue(size, 2)
-    history: list[tuple[float, int]] = []
+    queue, count = KeyQueue(size, 2), 0
     for batch in batches:
-        start = len(history)
-        rows = torch.arange(start, start + batch)
+        rows = torch.arange(count, count + batch)
         queue.enqueue(rows[:, None].float().expand(-1, 2), rows + 100)
-        history += [(float(i), int(i) + 100) for i in rows]
-        last = history[-size:]
-        assert int(queue.filled) == len(last)
-        assert int(queue.pointer) == len(history) % size
-        assert int(queue.valid.sum()) == len(last)
-        for key, label in last:  # row i of all history lies in slot i mod K, as if enqueued one by one
-            assert float(queue.keys[int(key) % size, 0]) == key
-            assert int(queue.labels[int(key) % size]) == label
-    assert (queue.labels[~queue.valid] == -1).all()
-
-
-def small_net() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)
-    )
+        count += batch
+        last = torch.arange(max(0, count - size), count)
+        assert [int(queue.filled), int(queue.pointer)] == [len(last), count % size]
+        # row i of all history lies in slot i mod K, as if enqueued one by one
+        assert torch.equal(queue.keys[last % size, 0].long(), last)
+        assert torch.equal(queue.labels[last % size], last + 100)
+        assert int(queue.valid.sum()) == len(last) and (queue.labels[~queue.valid] == -1).all()
 
 
 def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -> None:
-    student = small_net()
+    student = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
     teacher = MomentumEncoder(student)
     assert not any(p.requires_grad for p in teacher.parameters())
-    x = torch.randn(8, 3, 4, 4)
-    assert not teacher(x.requires_grad_()).requires_grad
+    assert not teacher(torch.randn(8, 3, 4, 4, requires_grad=True)).requires_grad
     before = {n: v.clone() for n, v in teacher.module.state_dict().items()}
     with torch.no_grad():
         for p in student.parameters():
@@ -62,33 +55,27 @@ def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -
         student[1].running_mean.fill_(7.0)
     teacher.update([student], 0.9)
     for name, p in teacher.module.named_parameters():
-        expected = 0.9 * before[name] + 0.1 * student.get_parameter(name)
-        torch.testing.assert_close(p, expected)
+        torch.testing.assert_close(p, 0.9 * before[name] + 0.1 * student.get_parameter(name))
     assert torch.equal(teacher.module[1].running_mean, before["1.running_mean"])
 
 
-@pytest.mark.parametrize("batch", [16, 14, 9, 3, 2])
+@pytest.mark.parametrize("batch", [16, 9, 3])
 def test_ghost_groups_have_their_own_statistics(batch: int) -> None:
-    groups = 4
     torch.manual_seed(0)
     plain = nn.BatchNorm2d(5)
     nn.init.uniform_(plain.weight)
-    nn.init.uniform_(plain.bias)
-    ghost = convert_ghost_batchnorm(copy.deepcopy(plain), groups)
+    ghost = convert_ghost_batchnorm(copy.deepcopy(plain), 4)
     x = torch.randn(batch, 5, 3, 3)
-    out = ghost(x)
-    used = max(1, min(groups, batch // 2))
-    means = []
+    out, used, norms = ghost(x), min(4, batch // 2), []
     for g in range(used):
-        reference = copy.deepcopy(plain)
-        torch.testing.assert_close(out[g::used], reference(x[g::used]), rtol=1e-5, atol=1e-6)
-        means.append((reference.running_mean, reference.running_var))
-    torch.testing.assert_close(ghost.running_mean, torch.stack([m for m, _ in means]).mean(0))
-    torch.testing.assert_close(ghost.running_var, torch.stack([v for _, v in means]).mean(0))
+        norms.append(copy.deepcopy(plain))
+        torch.testing.assert_close(out[g::used], norms[-1](x[g::used]), rtol=1e-5, atol=1e-6)
+    for name in ("running_mean", "running_var"):
+        mean = torch.stack([norm.get_buffer(name) for norm in norms]).mean(0)
+        torch.testing.assert_close(ghost.get_buffer(name), mean)
     assert int(ghost.num_batches_tracked) == 1
-    ghost.eval()
     plain.load_state_dict(ghost.state_dict())
-    torch.testing.assert_close(ghost(x), plain.eval()(x))
+    torch.testing.assert_close(ghost.eval()(x), plain.eval()(x))
 
 
 def test_shuffled_keys_come_back_in_order() -> None:
@@ -108,42 +95,23 @@ def test_a_key_of_levit_tells_nothing_of_images_in_other_groups() -> None:
     assert (keys[0] == keys[1]).all(dim=1).sum() == 4  # all of the other group
 
 
-@pytest.mark.parametrize(
-    "arch", ["resnet10t", "efficientnet_b0", "cifar_resnet20", "convnext_atto", "vit_tiny_patch16_224"]
-)
-def test_ghost_batchnorm_works_in_timm_backbones(arch: str) -> None:
-    args = {"img_size": 32, "patch_size": 8} if arch.startswith("vit") else {}
-    model = timm.create_model(arch, num_classes=0, **args)
-    keys = list(model.state_dict())
-    convert_ghost_batchnorm(model, 2)
-    assert list(model.state_dict()) == keys
-    assert torch.isfinite(model(torch.randn(6, 3, 32, 32))).all()
-
-
 def test_synchronized_layers_are_torchs_and_the_groups_of_keys_stay() -> None:
     student = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Sequential(BatchNormAct2d(4)))
-    teacher = MomentumEncoder(student, key_groups=2)
-    both = nn.ModuleList([student, teacher])
+    both = nn.ModuleList([student, MomentumEncoder(student, key_groups=2)])
     keys, parameters = list(both.state_dict()), [*both.parameters()]
     synchronize_batchnorm(both)
     kinds = [type(part).__name__ for part in both.modules() if isinstance(part, _BatchNorm)]
     assert kinds == ["SyncBatchNorm", "SyncBatchNormAct", "GhostBatchNorm2d", "GhostBatchNormAct2d"]
-    assert list(both.state_dict()) == keys and all(
-        a is b for a, b in zip(both.parameters(), parameters, strict=True)
-    )
-    ghosts = batchnorm.ghosts(teacher)
-    assert running_statistics(both) == [
-        buffer for ghost in ghosts for buffer in (ghost.running_mean, ghost.running_var)
-    ]
-    assert running_statistics(both.eval()) == []
+    assert list(both.state_dict()) == keys
+    assert all(a is b for a, b in zip(both.parameters(), parameters, strict=True))
+    own = [buffer for ghost in batchnorm.ghosts(both) for buffer in (ghost.running_mean, ghost.running_var)]
+    assert running_statistics(both) == own and running_statistics(both.eval()) == []
 
 
 def test_unknown_batchnorm_is_refused_by_name() -> None:
-    class Strange(nn.BatchNorm2d):
-        pass
-
+    strange = type("Strange", (nn.BatchNorm2d,), {})
     with pytest.raises(TrainingError, match=r'"0" is a Strange.*key_groups'):
-        convert_ghost_batchnorm(nn.Sequential(Strange(3)), 4)
+        convert_ghost_batchnorm(nn.Sequential(strange(3)), 4)
 
 
 def test_after_evaluation_each_part_has_its_own_mode_again() -> None:
@@ -154,3 +122,64 @@ def test_after_evaluation_each_part_has_its_own_mode_again() -> None:
         assert not any(part.training for part in module.modules())
         raise ZeroDivisionError
     assert [part.training for part in module.modules()] == modes
+
+
+# --- MoCo v3's vision transformer
+
+
+def vit(**changes: Any) -> Any:
+    small = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "depth": 1}
+    return backbones.create("vit_tiny_patch16_224", **small | changes)
+
+
+def authors_positions(side: int, dim: int) -> Tensor:
+    """Restate moco-v3's build_2d_sincos_position_embedding without the class token."""
+    grids = torch.meshgrid(torch.arange(side).float(), torch.arange(side).float(), indexing="ij")
+    omega = 1.0 / 10000.0 ** (torch.arange(dim // 4).float() / (dim // 4))
+    out_w, out_h = (torch.outer(grid.flatten(), omega) for grid in grids)
+    return torch.cat([out_w.sin(), out_w.cos(), out_h.sin(), out_h.cos()], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "side", "prefix"),  # tokens that are no patches have position zero
+    [
+        ({"img_size": 48, "patch_size": 16, "embed_dim": 64}, 3, 1),
+        ({"reg_tokens": 4}, 4, 5),
+        ({"no_embed_class": True, "reg_tokens": 4}, 4, 0),
+    ],
+)
+def test_positions_are_the_authors_on_a_square_grid(changes: dict[str, Any], side: int, prefix: int) -> None:
+    model = vit(**changes)
+    set_sincos_positions(model)
+    assert not model.pos_embed.requires_grad and not model.pos_embed[0, :prefix].any()
+    expected = authors_positions(side, model.embed_dim)
+    torch.testing.assert_close(model.pos_embed[0, prefix:], expected, rtol=0, atol=1e-6)
+
+
+def test_a_frozen_embedding_keeps_its_values_and_all_else_learns() -> None:
+    model = vit()
+    freeze_patch_embedding(model)
+    set_sincos_positions(model)
+    fixed = {"patch_embed.proj.weight", "patch_embed.proj.bias", "pos_embed"}
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    teacher = MomentumEncoder(model)
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=1.0, weight_decay=0.1)
+    model(torch.randn(4, 3, 32, 32)).square().mean().backward()
+    optimizer.step()
+    teacher.update([model], 0.9)
+    for network in (model, teacher.module):
+        assert {name for name, p in network.named_parameters() if torch.equal(p, weights[name])} == fixed
+
+
+@pytest.mark.parametrize(
+    ("change", "arch", "message"),
+    [
+        (freeze_patch_embedding, "cifar_resnet20", "freeze_patch_embedding: cifar_resnet20 has no patch emb"),
+        (set_sincos_positions, "vit_relpos_small_patch16_224", "no learned position embedding .*14 x 14"),
+    ],
+)
+def test_an_encoder_that_has_nothing_to_fix_is_refused(change: Any, arch: str, message: str) -> None:
+    model = backbones.create(arch)
+    with pytest.raises(ZooError, match=message):
+        change(model)
+    assert all(p.requires_grad for p in model.parameters())

@@ -5,23 +5,34 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from pydantic import ValidationError
 from torch import Tensor
 
 from tests import reference
-from tests.objective_helpers import batch, build
+from tests.objective_helpers import COUNTS, INFO, batch, build, config, step
+from tests.release_helpers import some_centers, trained_encoder
 from zoo import functional
-from zoo.objectives import Batch, Objective
+from zoo.modules import Normalization, Teacher
+from zoo.objectives import Batch, DataInfo
 
 PRIOR = [0.6, 0.3, 0.1]
+UNIT = Normalization((0.0,) * 3, (1.0,) * 3)
+LDAM = {"name": "ldam", "max_margin": 0.5, "scale": 30.0, "reweight_from": 0.8, "beta": 0.9999}
+TEACH = {"distill": {"teachers": ["a", "b"], "weight": 0.7, "tau": 3.0}}
 
 
 def unit(x: Tensor) -> Tensor:
     return F.normalize(x, dim=1)
 
 
-def after_a_step(name: str, **changes: Any) -> Objective:
+def after_a_step(name: str, **changes: Any) -> Any:
     """In evaluation mode, where features are a plain function of the image, with 6 keys in the queue."""
-    objective = build(name, **changes).eval()
+    info = INFO
+    if "distill" in changes:
+        of_both = {"own": UNIT, "given": UNIT, "sha256": "0" * 64}
+        teachers = (Teacher(trained_encoder(seed=s), some_centers(64, 3), **of_both) for s in (5, 6))
+        info = INFO._replace(teachers=tuple(teachers))
+    objective = build(name, info, **changes).eval()
     with torch.no_grad():
         objective.update(batch(1), objective(batch(1)))
         if hasattr(objective, "queue"):
@@ -29,37 +40,75 @@ def after_a_step(name: str, **changes: Any) -> Objective:
     return objective
 
 
-def expected_loss(name: str, changes: dict[str, Any], objective: Any, data: Batch) -> Tensor:
-    """The loss, put together anew from the objective's networks and queue."""
-    settings = dict(alpha=0.05, tau=0.05, beta=1.0, gamma=1.0, center_tau=1.0, reduction="mean")
-    if name == "gpaco":  # both views are anchors, and there are no other keys than the queue's
-        both = torch.cat([objective.encoder(view) for view in data.views])
-        anchors, labels, queue = unit(objective.head(both)), data.labels.repeat(2), objective.queue
-        contrast = anchors, anchors[:0], labels, queue.keys, queue.labels
-        return reference.paco(*contrast, objective.learned.classifier(both), PRIOR, smoothing=0.1, **settings)
-    if name == "moco_v3":
-        projected = [objective.projector(objective.encoder(view)) for view in data.views]
-        q = [unit(objective.predictor(each)).double() for each in projected]
-        k = [unit(objective.teacher(view)).double() for view in data.views]
-        pairs = ((q[0], k[1]), (q[1], k[0]))
-        return sum(
-            2 * 0.2 * F.cross_entropy(mine @ others.T / 0.2, torch.arange(6)) for mine, others in pairs
-        )
-    if name == "simclr":
-        return reference.nt_xent(*(unit(objective.head(objective.encoder(v))) for v in data.views), 0.2)
+def parts(objective: Any, data: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Features, queries and keys of an objective with a key encoder."""
     features = objective.encoder(data.views[0])
-    q, k = unit(objective.head(features)), unit(objective.teacher(data.views[1]))
-    keys, labels = objective.queue.keys, objective.queue.labels
-    if name == "sup_con":
-        return reference.sup_con(q, k, data.labels, keys, labels, 0.2)
-    if name == "paco":
-        logits = objective.learned(features)
-        return reference.paco(q, k, data.labels, keys, labels, logits, PRIOR, **settings)
-    loss, negatives = changes.get("loss", {"name": "info_nce"}), keys[:6]
-    keep = loss.get("keep", 1.0)
-    if loss["name"] in ("info_nce", "hard_contrastive"):
-        return reference.hard_info_nce(q, k, negatives, 0.2, keep)
-    return reference.simple(q, k, negatives, loss["weight"], keep)
+    return features, unit(objective.head(features)), unit(objective.teacher(data.views[1]))
+
+
+def of_centers(objective: Any, data: Batch, changes: dict[str, Any]) -> Tensor:
+    """PaCo; of GPaCo both views are anchors, and there are no other keys than the queue's."""
+    names = {"label_smoothing": "smoothing"}
+    settings = {"alpha": 0.05, "tau": 0.05} | {names.get(key, key): value for key, value in changes.items()}
+    prior = PRIOR if settings.pop("rebalance", True) else [1.0] * 3
+    queued = objective.queue.keys, objective.queue.labels
+    if objective.config.name == "gpaco":
+        features = torch.cat([objective.encoder(view) for view in data.views])
+        anchors = unit(objective.head(features))
+        samples = anchors, anchors[:0], data.labels.repeat(2), *queued
+    else:
+        features, q, k = parts(objective, data)
+        samples = q, k, data.labels, *queued
+    return reference.paco(*samples, objective.learned.classifier(features), prior, **settings)
+
+
+def of_classifier(objective: Any, data: Batch, changes: dict[str, Any]) -> Tensor:
+    features, labels = objective.encoder(data.views[0]), data.labels
+    loss = changes.get("loss", "cross_entropy")
+    if loss == LDAM:
+        cosines = F.cosine_similarity(features[:, None], objective.classifier.weight, dim=2)
+        weight = functional.class_balanced_weights(COUNTS, beta=0.9999).tolist()
+        early = objective.progress < 0.8
+        return reference.ldam(cosines, labels, COUNTS.tolist(), 0.5, 30.0, [1.0] * 3 if early else weight)
+    logits, smoothing = objective.classifier(features), changes.get("label_smoothing", 0.0)
+    prior = [1.0] * 3 if loss == "cross_entropy" else PRIOR
+    tau = loss["tau"] if isinstance(loss, dict) else 1.0
+    found = reference.logit_adjusted(logits, labels, prior, smoothing, tau)
+    if "distill" in changes:
+        said = torch.stack([teacher(data.views[0]) for teacher in objective.teachers])
+        found = 0.3 * found + 0.7 * reference.distillation(logits, said, 3.0)
+    return found
+
+
+def of_views(objective: Any, data: Batch, _: dict[str, Any]) -> Tensor:
+    """SimCLR, and the margin loss over every pair of views."""
+    a, b = (unit(objective.head(objective.encoder(view))) for view in data.views)
+    if objective.config.name == "simclr":
+        return reference.nt_xent(a, b, 0.2)
+    z, classes = torch.cat([a, b]), data.labels.repeat(2)
+    first, second = torch.triu_indices(12, 12, offset=1)
+    return reference.margin(z[first], z[second], classes[first] == classes[second], 1.0)
+
+
+def of_moco_v3(objective: Any, data: Batch, _: dict[str, Any]) -> Tensor:
+    q1, q2 = (unit(objective.predictor(objective.projector(objective.encoder(v)))) for v in data.views)
+    k1, k2 = (unit(objective.teacher(view)) for view in data.views)
+    pairs = ((q1 @ k2.T, torch.arange(6)), (q2 @ k1.T, torch.arange(6)))
+    return 2 * 0.2 * sum(F.cross_entropy(scores / 0.2, own) for scores, own in pairs)
+
+
+def of_queue(objective: Any, data: Batch, changes: dict[str, Any]) -> Tensor:
+    _, q, k = parts(objective, data)
+    queue, loss = objective.queue, changes.get("loss", {"name": "info_nce"})
+    if objective.config.name == "sup_con":
+        return reference.sup_con(q, k, data.labels, queue.keys, queue.labels, 0.2)
+    if "weight" in loss:
+        return reference.simple(q, k, queue.keys[:6], loss["weight"], loss.get("keep", 1.0))
+    return reference.info_nce(q, k, queue.keys[:6], 0.2, loss.get("keep", 1.0))
+
+
+EXPECTED = {"paco": of_centers, "gpaco": of_centers, "classify": of_classifier, "moco_v3": of_moco_v3}
+EXPECTED |= {"simclr": of_views, "margin": of_views, "moco": of_queue, "sup_con": of_queue}
 
 
 @pytest.mark.parametrize(
@@ -71,29 +120,37 @@ def expected_loss(name: str, changes: dict[str, Any], objective: Any, data: Batc
         ("moco", {"loss": {"name": "hard_simple", "weight": 0.3, "keep": 0.5}, "tau": None}),
         ("sup_con", {}),
         ("paco", {}),
+        ("paco", {"gamma": 0.3, "center_tau": 2.0, "reduction": "sum", "beta": 0.5}),
+        ("paco", {"rebalance": False}),
         ("gpaco", {"label_smoothing": 0.1}),
         ("simclr", {}),
+        ("margin", {}),
         ("moco_v3", {}),
+        ("classify", {"label_smoothing": 0.1}),
+        ("classify", {"loss": "balanced_softmax", **TEACH}),
+        ("classify", {"loss": {"name": "logit_adjustment", "tau": 2.0}}),
+        ("classify", {"loss": LDAM, "head": "cosine"}),
     ],
 )
 def test_loss_is_that_of_the_equation_against_the_queue_before_this_step(
     name: str, changes: dict[str, Any]
 ) -> None:
     objective, data = after_a_step(name, **changes), batch(2)
-    with torch.no_grad():
-        expected = expected_loss(name, changes, objective, data)
-        found = objective(data).loss.double()
-    torch.testing.assert_close(found, expected.double(), rtol=1e-4, atol=1e-5)
+    for progress in (0.79, 0.8):  # LDAM's weights begin there
+        objective.progress = progress
+        with torch.no_grad():
+            expected, found = EXPECTED[name](objective, data, changes), objective(data).loss
+        torch.testing.assert_close(found.double(), expected.double(), rtol=1e-4, atol=1e-5)
 
 
 def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_authors_code_does() -> None:
     """The paper's text leaves that query alone."""
     transform = {"positives": {"alpha": 2.0, "per": "step"}, "negatives": None}
     objective, data = after_a_step("moco", feature_transform=transform), batch(2)
-    torch.manual_seed(7)  # features are a plain function of the image: the coefficient alone is drawn
-    lam = 1 + functional.sample_beta(2.0, (1, 1), device=torch.device("cpu")).double()
+    torch.manual_seed(7)  # the coefficient alone is drawn
+    lam = 1 + functional.sample_beta(2.0, (1, 1)).double()
     with torch.no_grad():
-        q, k = unit(objective.head(objective.encoder(data.views[0]))), unit(objective.teacher(data.views[1]))
+        _, q, k = parts(objective, data)
         torch.manual_seed(7)
         loss = objective(data).loss.double()
     extrapolated = lam * q + (1 - lam) * k, lam * k + (1 - lam) * q
@@ -104,17 +161,8 @@ def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_au
 def test_gpaco_enqueues_the_second_view() -> None:
     objective, data = after_a_step("gpaco"), batch(1)
     with torch.no_grad():
-        first, second = (unit(objective.head(objective.encoder(view))) for view in data.views)
+        second = unit(objective.head(objective.encoder(data.views[1])))
     torch.testing.assert_close(objective.queue.keys[:6], second)
-    assert not torch.allclose(objective.queue.keys[:6], first, atol=1e-3)
-
-
-def test_classify_can_start_from_centers() -> None:
-    paco, classify = build("paco"), build("classify")
-    centers = paco.centers()
-    assert centers.weight.shape == (3, 64) and centers.class_counts.tolist() == [60, 30, 10]
-    classify.start_from(centers)
-    assert torch.equal(classify.classifier.weight, centers.weight)
 
 
 def test_bcl_classifies_the_first_view_and_contrasts_the_others_with_the_classifiers_rows() -> None:
@@ -125,28 +173,12 @@ def test_bcl_classifies_the_first_view_and_contrasts_the_others_with_the_classif
     prototypes = unit(objective.prototype_head(objective.classifier.weight))
     contrast = reference.balanced_contrast(a, b, data.labels, prototypes, 0.2)
     logits = objective.classifier(features[:6])
-    classification = reference.balanced_softmax(logits, data.labels, PRIOR, smoothing=0.0)
-    expected = 2.0 * classification + 0.6 * contrast
-    output = objective(data._replace(views=views))
-    torch.testing.assert_close(output.loss, expected, rtol=1e-6, atol=0)
+    expected = 2.0 * reference.logit_adjusted(logits, data.labels, PRIOR) + 0.6 * contrast
+    found = objective(data._replace(views=views)).loss
     inputs = [*views, *objective.parameters()]
-    found, theirs = (torch.autograd.grad(loss, inputs) for loss in (output.loss, expected))
-    for one, other in zip(found, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)
-    assert all(gradient.any() for gradient in found[:3])  # of each view
-
-
-def test_margin_compares_every_pair_of_views() -> None:
-    objective, data = build("margin").eval(), batch(2)
-    with torch.no_grad():
-        z = unit(torch.cat([objective.head(objective.encoder(view)) for view in data.views]))
-        classes = data.labels.tolist() * 2
-        both = [(i, j) for i in range(12) for j in range(i)]
-        first, second = z[[i for i, _ in both]], z[[j for _, j in both]]
-        same = torch.tensor([classes[i] == classes[j] for i, j in both])
-        expected = reference.margin(first, second, same, 1.0, False)
-        found = objective(data).loss
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    found, expected = ([loss, *torch.autograd.grad(loss, inputs)] for loss in (found, expected))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+    assert all(gradient.any() for gradient in found[1:4])  # of each view
 
 
 def test_margin_leaves_out_the_pairs_of_unknown_class() -> None:
@@ -154,18 +186,64 @@ def test_margin_leaves_out_the_pairs_of_unknown_class() -> None:
     known = Batch(tuple(view[part] for view in data.views), data.labels[part], data.index[part], None)
     labels = data.labels.clone()
     labels[[1, 4]] = -1
-    expected, found = objective(known), objective(data._replace(labels=labels))
-    torch.testing.assert_close(found.loss, expected.loss)
-    gradients = torch.autograd.grad(found.loss, list(objective.head.parameters()))
-    same = torch.autograd.grad(expected.loss, list(objective.head.parameters()))
-    torch.testing.assert_close(gradients, same, rtol=1e-4, atol=1e-6)
+    losses = [objective(each).loss for each in (known, data._replace(labels=labels))]
+    expected, found = ([loss, *torch.autograd.grad(loss, objective.head.parameters())] for loss in losses)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
     assert objective(data._replace(labels=torch.full_like(labels, -1))).loss.item() == 0
+
+
+# --- classifiers
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"gamma": 0.3}, {"center_tau": 2.0}, {"reduction": "sum"}, {"beta": 0.5}, {"rebalance": False}],
+    [{}, {"loss": {"name": "logit_adjustment"}}, {"loss": LDAM, "head": "cosine"}, {"head": "scaled"}],
 )
-def test_every_setting_of_paco_reaches_its_loss(changes: dict[str, Any]) -> None:
-    plain = after_a_step("paco")(batch(2)).loss.item()
-    assert plain != pytest.approx(after_a_step("paco", **changes)(batch(2)).loss.item(), rel=1e-3)
+def test_centers_are_a_linear_classifier_that_decides_as_the_head_does(changes: dict[str, Any]) -> None:
+    """Of a class without training images a loss that knows the counts learns nothing: never predicted."""
+    objective = build("classify", **changes).eval()
+    for parameter in objective.classifier.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)  # factors that differ, weights of unequal norm
+    x = torch.randn(200, 64).abs()
+    with torch.no_grad():
+        logits = objective.classifier(x) * (30 if changes.get("head") == "cosine" else 1)
+    of_norm = x.norm(dim=1, keepdim=True) if changes.get("head") == "cosine" else 1
+    assert len(logits.argmax(dim=1).unique()) > 1
+    torch.testing.assert_close(objective.centers().logits(x) / of_norm, logits, rtol=1e-4, atol=1e-4)
+
+    absent = build("classify", DataInfo(torch.tensor([60, 30, 0])), **changes)
+    absent.progress = 0.9
+    for seed in range(3):
+        data = batch(seed, views=1)
+        step(absent, data._replace(labels=data.labels.clamp(max=1)))
+    assert all(value.isfinite().all() for value in absent.state_dict().values())
+    if "loss" in changes:
+        predicted = absent.centers().logits(10 * torch.randn(500, 64)).argmax(dim=1)
+        assert (predicted != 2).all()
+
+
+def test_a_scaled_head_learns_factors_and_nothing_else() -> None:
+    objective = build("classify", head="scaled", freeze_encoder=True).train()
+    before = {name: value.clone() for name, value in objective.state_dict().items()}
+    step(objective, batch(0, views=1))
+    changed = {name for name, value in objective.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"classifier.scale"}
+
+
+def test_classify_can_start_from_centers() -> None:
+    centers, classify = build("paco").centers(), build("classify")
+    assert centers.weight.shape == (3, 64) and centers.class_counts.tolist() == [60, 30, 10]
+    classify.start_from(centers)
+    assert torch.equal(classify.classifier.weight, centers.weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": LDAM}, 'head: found "linear" with loss "ldam", expected "cosine"'),
+        ({"loss": LDAM, "head": "cosine", "label_smoothing": 0.1}, 'loss: found "ldam" with'),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        config("classify", **changes)

@@ -14,45 +14,44 @@ from tests.objective_helpers import FT, INFO, QUEUED, WITH_TEACHER, batch, build
 from zoo import backbones
 from zoo.objectives import OBJECTIVES, Batch
 from zoo.objectives.classify import Classify, ClassifyConfig
+from zoo.recipe import Recipe
+from zoo.training.optim import build_optimizer
+
+every_objective = pytest.mark.parametrize("name", sorted(OBJECTIVES))
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_forward_changes_nothing_but_batch_statistics(name: str) -> None:
+@every_objective
+def test_forward_changes_statistics_alone_and_everything_but_the_teacher_gets_a_gradient(name: str) -> None:
     objective = build(name)
     step(objective, batch(1, views=objective.num_views))
     before = copy.deepcopy(objective.state_dict())
-    objective(batch(2, views=objective.num_views))
+    objective(batch(2, views=objective.num_views)).loss.backward()
     for key, value in objective.state_dict().items():
-        if not key.endswith(("running_mean", "running_var", "num_batches_tracked")):
-            assert torch.equal(value, before[key]), key
+        assert key.endswith(STATISTICS) or torch.equal(value, before[key]), key
+    for key, p in objective.named_parameters():
+        if "teacher." in key:
+            assert not p.requires_grad and p.grad is None, key
+        else:
+            assert p.grad is not None and (p.grad.any() or key.endswith("bias")), key
+    assert not any(b.requires_grad for b in objective.buffers())
 
 
 @pytest.mark.parametrize("name", WITH_TEACHER)
 def test_update_moves_teacher_then_enqueues_the_keys_of_this_step(name: str) -> None:
-    objective = build(name)
-    data = batch(1)
-    expected_keys = F.normalize(copy.deepcopy(objective.teacher)(data.views[1]), dim=1)
+    objective, data = build(name), batch(1)
+    teacher = copy.deepcopy(objective.teacher)
+    expected_keys = F.normalize(teacher(data.views[1]), dim=1)
+    # the keys' own batch normalises them: the teacher is not in evaluation mode
+    assert not torch.allclose(expected_keys, F.normalize(teacher.eval()(data.views[1]), dim=1), atol=1e-3)
     step(objective, data)
     torch.testing.assert_close(objective.queue.keys[:6], expected_keys)
     if name != "pico":  # its labels are those it predicts
         assert torch.equal(objective.queue.labels[:6], data.labels)
     assert int(objective.queue.filled) == 6
-    assert all(module.training for module in objective.teacher.modules())  # BatchNorm of the keys' own batch
-
-
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_everything_but_the_teacher_gets_a_gradient(name: str) -> None:
-    objective = build(name)
-    step(objective, batch(1, views=objective.num_views))
-    objective(batch(2, views=objective.num_views)).loss.backward()
-    for key, p in objective.named_parameters():
-        if "teacher." in key:
-            assert not p.requires_grad
-            assert p.grad is None
-        else:
-            assert p.grad is not None, key
-            assert p.grad.any() or key.endswith("bias"), key
-    assert not any(b.requires_grad for b in objective.buffers())
+    student = [*objective.encoder.parameters(), *objective.head.parameters()]
+    for new, old, own in zip(objective.teacher.parameters(), teacher.parameters(), student, strict=True):
+        torch.testing.assert_close(new, 0.9 * old + 0.1 * own)
 
 
 def on_fake_gpu(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
@@ -63,17 +62,15 @@ def on_fake_gpu(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:User provided device_type")  # autocast, where there is no GPU
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@every_objective
 def test_everything_stays_on_the_training_device(name: str) -> None:
     """The meter joins a step's metrics in one tensor: one metric on the host would stop a run on a GPU."""
     objective = build(name, **({"feature_transform": FT} if name in QUEUED else {}))
-    objective.epoch = 5.0
-    mode = FakeTensorMode()
+    objective.epoch, mode = 5.0, FakeTensorMode()
     for module in objective.modules():
         for key, value in module._parameters.items():
             if value is not None:
-                fake = on_fake_gpu(mode, value)
-                module._parameters[key] = nn.Parameter(fake, requires_grad=value.requires_grad)
+                module._parameters[key] = nn.Parameter(on_fake_gpu(mode, value), value.requires_grad)
         for key, value in module._buffers.items():
             module._buffers[key] = None if value is None else on_fake_gpu(mode, value)
     data = batch(1, views=objective.num_views)
@@ -87,12 +84,8 @@ def test_everything_stays_on_the_training_device(name: str) -> None:
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer(everything: bool) -> None:
-    from zoo.recipe import Recipe
-    from zoo.training.optim import build_optimizer
-
-    encoder = backbones.create(
-        "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=32, depth=1, num_heads=2
-    )
+    small = {"img_size": 8, "patch_size": 4, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    encoder = backbones.create("vit_tiny_patch16_224", **small)
     objective = Classify(ClassifyConfig(name="classify"), encoder, INFO)
     change = f"optimizer.decay_norm_and_bias={everything}".lower()
     section = Recipe.load("cifar_resnet20.ce_digits_lt50", [change]).optimizer
@@ -104,6 +97,6 @@ def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer(everything:
     assert (id(objective.classifier.bias) in decayed) == everything
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@every_objective
 def test_weight_decay_reaches_centers_and_heads(name: str) -> None:
     assert not {key for key in build(name).no_weight_decay() if "classifier" in key or "head" in key}

@@ -1,12 +1,10 @@
 """Recipes: strict, lossless, complete; overrides; impossible combinations."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ import zoo
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
-from zoo.objectives import OBJECTIVES, ObjectiveConfig
+from zoo.objectives import OBJECTIVES, Objective, ObjectiveConfig
 from zoo.recipe import Recipe, keys
 from zoo.recipe.overrides import as_overrides
 from zoo.recipe.protocols import PROTOCOLS
@@ -73,7 +71,6 @@ def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
     assert Recipe.from_yaml(without, "mine.yaml", ["training.epochs=90"]).training.epochs == 90
 
 
-CE = "cifar_resnet20.ce_digits_lt50"
 START = "init={release: x, head: centers}"
 STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 1}"
 
@@ -85,14 +82,9 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PACO, "epochs=1", 'unknown key "epochs". Did you mean "training.epochs"?'),
         (PACO, "views.train.0.0.degres=1", 'key "views.train.0.0.degres". Did you mean "degrees"?'),
         (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco'"),
-        (PACO, "objective={tau: 0.1}", 'missing key "objective.name"'),
-        (PACO, "optimizer.lr='0.1'", "\"optimizer.lr\": found '0.1'"),
         (PACO, "objective.tau", "expected KEY.KEY=VALUE"),
         (PACO, "views.train.7.0.size=3", '"views.train.7"'),
         (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1'),
-        (PACO, "init.head=fresh", 'missing key "init.release"'),
-        (PACO, f"name=cifar_resnet20.{'x' * 82}", '"name": found'),
-        (PACO, "backbone.arch=resnet18.a1_in1k", '"backbone.arch": found'),
         # combinations
         (PACO, "views.train=[[]]", "views.train: found 1, expected 2"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
@@ -104,7 +96,6 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PICO, "training.sampling=class_balanced", 'training.sampling: found "class_balanced"'),
         (PICO, STOP, "training.early_stopping: found"),
         (MOCO, "training.compile=true", 'training.compile": found True'),
-        (MOCO, "training.precision=fp16", "training.precision"),
         (MOCO, STOP, "training.early_stopping: found"),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier"'),
         (MOCO, "method=crt", 'method: found "crt"'),
@@ -155,22 +146,18 @@ def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
             Recipe.load(file)
 
 
-def test_every_key_of_every_section_has_a_text() -> None:
-    sections = [name.name for name in keys.find_keys()]
-    known = {key.name: key for name in sections for key in keys.find_keys(name)}
+def test_every_key_of_every_section_has_a_text_and_is_found_by_its_end() -> None:
+    known = {key.name: key for top in keys.find_keys() for key in keys.find_keys(top.name)}
     assert all(key.text for key in known.values())
-    for schema in OBJECTIVES.values():
-        (word,) = get_args(schema.Config.model_fields["name"].annotation)
-        found = {key.name for key in keys.find_keys(f"objective.{word}")}
-        assert {f"objective.{word}.{field}" for field in schema.Config.model_fields} <= found
+    for name, schema in OBJECTIVES.items():
+        found = {key.name for key in keys.find_keys(f"objective.{name}")}
+        assert {f"objective.{name}.{field}" for field in schema.Config.model_fields} <= found
     assert {f"evaluation.{word}" for word in PROTOCOLS} <= known.keys()
     (epochs,) = keys.find_keys("training.epochs")
     assert (epochs.kind, epochs.default) == ("int", None)
     assert known["schedule.name"].kind == "constant, cosine, multistep"
-    assert [key.name for key in keys.find_keys("ema")] == [
-        f"training.ema{end}" for end in ("", ".decay", ".warmup")
-    ]
-    assert {"optimizer.lr", "method.crt.lr"} <= {key.name for key in keys.find_keys("lr")}
+    ends = [f"training.ema{end}" for end in ("", ".decay", ".warmup")]
+    assert [key.name for key in keys.find_keys("ema")] == ends
     assert "objective.moco.tau" in {key.name for key in keys.find_keys("objective.tau")}
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
         keys.find_keys("moko")
@@ -195,9 +182,11 @@ SIMCLR = "cifar_resnet20.simclr_digits_lt50"
 
 
 def own_objective(**attributes: object) -> Any:
-    names: dict[str, Any] = {"__name__": "own"}
-    exec(compile(OWN, "own.py", "exec", dont_inherit=True), names)
-    return type("Own", (names["Own"],), attributes) if attributes else names["Own"]
+    class OwnConfig(ObjectiveConfig):
+        name: Literal["own"]
+        scale: float
+
+    return type("Own", (Objective,), {"Config": OwnConfig, "num_views": 2, **attributes})
 
 
 def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None) -> None:

@@ -46,7 +46,7 @@ def shrunk(name: str) -> Recipe:
     """The recipe on a few images: only data, sizes and devices are others."""
     data = Recipe.load(name).model_dump(mode="json")
     changes = ["training.batch_size=4", "training.device=cpu", "views.workers=0"]
-    changes.append("init=null")  # timm's weights are not here
+    changes += ["init=null"]  # timm's weights are not here
     if data["data"]["source"]["kind"] != "digits":
         changes.append("data.source={kind: folder, train: train, test: val}")
         if data["data"]["long_tail"]:
@@ -61,16 +61,16 @@ def shrunk(name: str) -> Recipe:
 
 
 def cases() -> list[Any]:
-    """Every recipe; of those that run the same code on CIFAR's sizes one is in the normal run."""
+    """Every recipe; in the normal run, of CIFAR's sizes, the first with an architecture or a way to learn."""
     seen, params = set(), []
     for name in catalog.list_recipes():
         data = Recipe.load(name).model_dump(mode="json")
         objective, partial, method = data["objective"], data["data"]["partial_labels"], data["method"]
-        kinds = (objective["name"], method and method["name"], partial and partial["kind"])
-        parts = (objective.get("loss"), objective.get("feature_transform"), data["data"]["long_tail"] is None)
-        code = str((data["backbone"]["arch"], kinds, parts, data["views"]["backend"]))
-        normal = data["views"]["eval"]["size"] <= 32 and code not in seen
-        seen.add(code)
+        kinds = [data["views"]["backend"], objective["name"], str(objective.get("loss"))]
+        kinds += [str(bool(objective.get("feature_transform"))), str(partial and partial["kind"])]
+        found = {data["backbone"]["arch"], " ".join((*kinds, str(method and method["name"])))}
+        normal = data["views"]["eval"]["size"] <= 32 and not found <= seen
+        seen |= found if normal else set()
         params.append(pytest.param(name, marks=[] if normal else [pytest.mark.slow]))
     return params
 
@@ -84,7 +84,8 @@ def test_recipe_starts_as_it_stands(name: str, images: Callable[[int], Path]) ->
     device = torch.device("cpu")
     loader = open_loader(dataset, recipe, device)
     stepper = Stepper(objective, recipe, loader.steps_per_epoch, device)
-    before = {key: value.detach().clone() for key, value in objective.encoder.named_parameters()}
+    trained = {key: p for key, p in objective.encoder.named_parameters() if p.requires_grad}
+    before = {key: p.detach().clone() for key, p in trained.items()}
 
     for step, batch in enumerate(loader.stream(0, 2)):
         assert len(batch.views) == objective.num_views
@@ -92,9 +93,6 @@ def test_recipe_starts_as_it_stands(name: str, images: Callable[[int], Path]) ->
         loss = float(stepper(step, batch).loss.detach())
         assert math.isfinite(loss), step
 
-    after = dict(objective.encoder.named_parameters())
-    changed = {key for key, value in after.items() if not torch.equal(value, before[key])}
-    trained = {key for key, value in after.items() if value.requires_grad}
-    assert changed <= trained
+    changed = [key for key, p in trained.items() if not torch.equal(p, before[key])]
     assert len(changed) > 0.5 * len(trained)  # some start at 0 and have no gradient yet
     assert all(torch.isfinite(value).all() for value in objective.state_dict().values())

@@ -5,10 +5,9 @@ transforms in the main process (`workers` 0), contiguous float32, a loop over pa
 average, and a loss of materialised logits `[N, C + 2N + K]` with a mask of positives.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,26 +19,17 @@ from torchvision import transforms
 Views = tuple[Tensor, Tensor]
 
 
-class Blur:
+def blur(image: Image.Image) -> Image.Image:
     """Gaussian blur by Pillow with a standard deviation from U(0.1, 2)."""
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        return image.filter(ImageFilter.GaussianBlur(radius=random.uniform(0.1, 2.0)))
+    return image.filter(ImageFilter.GaussianBlur(radius=random.uniform(0.1, 2.0)))
 
 
-class Cutout:
-    """A square of `length` pixels becomes zero."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __call__(self, image: Tensor) -> Tensor:
-        height, width = image.shape[1:]
-        y, x = random.randrange(height), random.randrange(width)
-        top, left = max(0, y - self.length // 2), max(0, x - self.length // 2)
-        mask = torch.ones(height, width)
-        mask[top : y + self.length // 2, left : x + self.length // 2] = 0
-        return image * mask
+def cutout(image: Tensor) -> Tensor:
+    """A square of 16 pixels becomes zero."""
+    y, x = (random.randrange(side) for side in image.shape[1:])
+    mask = torch.ones(image.shape[1:])
+    mask[max(0, y - 8) : y + 8, max(0, x - 8) : x + 8] = 0
+    return image * mask
 
 
 def view_transforms(mean: Sequence[float], std: Sequence[float]) -> list[transforms.Compose]:
@@ -55,18 +45,16 @@ def view_transforms(mean: Sequence[float], std: Sequence[float]) -> list[transfo
         transforms.RandomHorizontalFlip(),
         transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8),
         transforms.RandomGrayscale(p=0.2),
-        transforms.RandomApply([Blur()], p=0.5),
+        transforms.RandomApply([blur], p=0.5),
     ]
-    return [transforms.Compose([*first, end[0], Cutout(16), end[1]]), transforms.Compose([*second, *end])]
+    return [transforms.Compose([*first, end[0], cutout, end[1]]), transforms.Compose([*second, *end])]
 
 
 class TwoViews(Dataset[tuple[Tensor, Tensor, int]]):
-    """Images as torchvision's CIFAR data sets give them, twice augmented."""
+    """Images `[N, H, W, 3]` as torchvision's CIFAR data sets give them, twice augmented."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, mean: Sequence[float], std: Sequence[float]) -> None:
-        self.arrays = pixels.permute(0, 2, 3, 1).numpy()
-        self.labels = labels.tolist()
-        self.views = view_transforms(mean, std)
+    def __init__(self, arrays: Any, labels: Any, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.arrays, self.labels, self.views = arrays, labels.tolist(), view_transforms(mean, std)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -83,19 +71,9 @@ def batches(dataset: TwoViews, batch_size: int, workers: int) -> Iterator[tuple[
         yield from DataLoader(dataset, batch_size, shuffle=True, drop_last=True, num_workers=workers)
 
 
-def paco(
-    q: Tensor,
-    k: Tensor,
-    labels: Tensor,
-    queue: Tensor,
-    queue_labels: Tensor,
-    center_logits: Tensor,
-    log_prior: Tensor,
-    *,
-    alpha: float,
-    tau: float,
-) -> Tensor:
+def paco(q: Tensor, *samples: Tensor, alpha: float, tau: float) -> Tensor:
     """PaCo with every score in memory, and masks of N x (C + 2N + K)."""
+    k, labels, queue, queue_labels, center_logits, log_prior = samples
     contrast_labels = torch.cat([labels, labels, queue_labels])
     logits = q @ torch.cat([q, k, queue]).T / tau
     itself = torch.zeros_like(logits, dtype=torch.bool)
@@ -110,46 +88,29 @@ def paco(
 
 
 class PaCo(nn.Module):
-    """Query and key encoder, queue and centers of one GPU's script."""
+    """Query and key encoder, queue and centers of one GPU's script, all of them those of our objective."""
 
-    queue: Tensor
-    queue_labels: Tensor
-
-    def __init__(
-        self,
-        encoders: Sequence[nn.Module],
-        classifier: nn.Linear,
-        queue: Tensor,
-        queue_labels: Tensor,
-        prior: Tensor,
-        *,
-        alpha: float,
-        tau: float,
-        momentum: float,
-    ) -> None:
-        """Take the encoders as (query encoder, query head, key encoder, key head)."""
+    def __init__(self, own: Any) -> None:
         super().__init__()
-        self.encoder, self.head, self.key_encoder, self.key_head = encoders
-        self.classifier = classifier
-        self.register_buffer("queue", queue)
-        self.register_buffer("queue_labels", queue_labels)
-        self.prior, self.alpha, self.tau, self.momentum = prior, alpha, tau, momentum
-        self.pointer = 0
+        self.encoder, self.head, self.classifier = own.encoder, own.head, own.learned.classifier
+        self.key_encoder, self.key_head = own.teacher.module
+        self.queue, self.queue_labels = nn.Buffer(own.queue.keys), nn.Buffer(own.queue.labels)
+        self.prior, self.config, self.pointer = own.learned.log_prior, own.config, 0
 
     def loss(self, views: Views, labels: Tensor) -> Tensor:
         """Do all of a forward pass: moving average, keys, enqueue, loss."""
-        features = self.encoder(views[0])
+        features, config = self.encoder(views[0]), self.config
         q = F.normalize(self.head(features), dim=1)
         with torch.no_grad():
             for student, teacher in ((self.encoder, self.key_encoder), (self.head, self.key_head)):
                 for p, p_key in zip(student.parameters(), teacher.parameters(), strict=True):
-                    p_key.data = p_key.data * self.momentum + p.data * (1.0 - self.momentum)
+                    p_key.data = p_key.data * config.momentum + p.data * (1.0 - config.momentum)
             k = F.normalize(self.key_head(self.key_encoder(views[1])), dim=1)
         queue, queue_labels = self.queue.clone(), self.queue_labels.clone()
         logits = self.classifier(features)
         self.enqueue(k, labels)
-        prior, alpha, tau = self.prior, self.alpha, self.tau
-        return paco(q, k, labels, queue, queue_labels, logits, prior, alpha=alpha, tau=tau)
+        given = q, k, labels, queue, queue_labels, logits, self.prior
+        return paco(*given, alpha=config.alpha, tau=config.tau)
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> None:

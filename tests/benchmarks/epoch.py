@@ -5,8 +5,6 @@ an epoch is that many steps. Before that both do one update from the same weight
 loss, and an equal update, in float32.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +13,7 @@ import numpy as np
 import torch
 
 from tests.benchmarks import authors
-from tests.benchmarks.harness import Row, gate, medians
+from tests.benchmarks.harness import Row, gate, timed
 from tests.data_fixtures import photo
 from zoo.data import Batch, ImageDataset
 from zoo.data.dataset import ImageStore
@@ -46,27 +44,18 @@ def rows(device: torch.device) -> Iterator[Row]:
     labels = np.random.default_rng(0).choice(CLASSES, IMAGES, p=counts / counts.sum())
     labels[:CLASSES] = np.arange(CLASSES)  # every class has an image
     dataset = ImageDataset(photos, labels, [str(c) for c in range(CLASSES)], settings={"name": "photos"})
-    changes = [f"training.device={device.type}"]
     if device.type == "cpu":
-        yield _row(dataset, photos, device, changes, 0, 1.5, "the recipe as it is shipped")
-        changes.append("training.compile=default")
-        yield _row(dataset, photos, device, changes, 0, 1.5, "with training.compile: default")
+        for compile in ("null", "default"):
+            yield _row(dataset, photos, device, compile, 0, 1.5)
     else:
-        changes.append("training.compile=reduce-overhead")
         for workers, target in ((0, 40), (16, 8)):
-            yield _row(dataset, photos, device, changes, workers, target, ", ".join(changes))
+            yield _row(dataset, photos, device, "reduce-overhead", workers, target)
 
 
 def _row(
-    dataset: ImageDataset,
-    photos: Photos,
-    device: torch.device,
-    changes: list[str],
-    workers: int,
-    target: float,
-    note: str,
+    dataset: ImageDataset, photos: Photos, device: torch.device, compile: str, workers: int, target: float
 ) -> Row:
-    recipe = Recipe.load(RECIPE, changes)
+    recipe = Recipe.load(RECIPE, [f"training.device={device.type}", f"training.compile={compile}"])
     loader = open_loader(dataset, recipe, device)
     equal = _gate(dataset, device, next(iter(loader.stream(0, 1))))
     objective = build_objective(recipe, dataset)
@@ -75,36 +64,21 @@ def _row(
     stepper = Stepper(objective, recipe, STEPS_AN_EPOCH, device)
 
     ours = iter(enumerate(_for_ever(loader), recipe.training.epochs // 2 * STEPS_AN_EPOCH))
-    pixels = torch.from_numpy(photos.arrays).permute(0, 3, 1, 2)
-    two_views = authors.TwoViews(
-        pixels, torch.from_numpy(dataset.labels.copy()), recipe.data.mean, recipe.data.std
-    )
+    two_views = authors.TwoViews(photos.arrays, dataset.labels, recipe.data.mean, recipe.data.std)
     theirs = authors.batches(two_views, recipe.training.batch_size, workers)
-
-    def our_step() -> None:
-        step, batch = next(ours)
-        stepper(step, batch)
 
     def their_step() -> None:
         first, second, labels = (x.to(device, non_blocking=True) for x in next(theirs))
         with float32_products():
             _update(peer, optimizer, (first, second), labels)
 
+    name = f"PaCo-R32 CIFAR epoch, data included, {recipe.training.precision}"
+    note = f"training.compile: {compile}; steps of 128 images timed, x {STEPS_AN_EPOCH}"
+    repeated = (40, 8) if device.type == "cuda" else (7, 2)
+    both, whole = [lambda: stepper(*next(ours)), their_step], {"times": STEPS_AN_EPOCH, "note": note}
     with compiled(objective, recipe.training.compile), fastest_kernels(device, recipe.training.precision):
-        quick = device.type == "cuda"
-        a, b = medians(
-            [our_step, their_step], device=device, rounds=40 if quick else 7, warmup=8 if quick else 2
-        )
-    return Row(
-        f"PaCo-R32 CIFAR epoch, data included, {recipe.training.precision}",
-        f"authors' pipeline, {workers} workers",
-        b / a,
-        target,
-        f"{a * STEPS_AN_EPOCH:.3g} s",
-        f"{b * STEPS_AN_EPOCH:.3g} s",
-        equal,
-        note=f"{note}; steps of 128 images timed, x {STEPS_AN_EPOCH}",
-    )
+        rival = f"authors' pipeline, {workers} workers"
+        return timed(name, rival, both, target, equal, device, *repeated, **whole)
 
 
 def _for_ever(loader: Any) -> Iterator[Batch]:
@@ -116,26 +90,15 @@ def _peer(
     objective: Objective, recipe: Recipe, device: torch.device
 ) -> tuple[authors.PaCo, torch.optim.Optimizer]:
     """Give the authors' form the same weights, in its own layout and with its own optimizer."""
-    own: Any = copy.deepcopy(objective)
-    own.to(memory_format=torch.contiguous_format)
-    key_encoder, key_head = own.teacher.module
-    config = recipe.objective
-    peer = authors.PaCo(
-        [own.encoder, own.head, key_encoder, key_head],
-        own.learned.classifier,
-        own.queue.keys,
-        own.queue.labels,
-        own.learned.log_prior,
-        alpha=config.alpha,  # type: ignore[attr-defined]
-        tau=config.tau,  # type: ignore[attr-defined]
-        momentum=config.momentum,  # type: ignore[attr-defined]
-    ).to(device)
+    peer = authors.PaCo(copy.deepcopy(objective).to(memory_format=torch.contiguous_format)).to(device)
+    return peer, sgd(peer, recipe)
+
+
+def sgd(peer: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """Return torch's SGD with the recipe's settings."""
+    own = recipe.optimizer
     trained = [p for p in peer.parameters() if p.requires_grad]
-    section = recipe.optimizer
-    optimizer = torch.optim.SGD(
-        trained, section.lr, momentum=section.momentum, weight_decay=section.weight_decay
-    )
-    return peer, optimizer
+    return torch.optim.SGD(trained, own.lr, momentum=own.momentum, weight_decay=own.weight_decay)
 
 
 def _update(
@@ -162,11 +125,8 @@ def _gate(dataset: ImageDataset, device: torch.device, batch: Batch) -> str:
             group["lr"] = stepper.lr
         first, second = batch.views
         theirs = _update(peer, optimizer, (first, second), batch.labels)
-    moved, difference = 0.0, 0.0
-    for start, p, other in zip(
-        before, objective.encoder.parameters(), peer.encoder.parameters(), strict=True
-    ):
-        moved = max(moved, (other - start).abs().max().item())
-        difference = max(difference, (other - p).abs().max().item())
+    pairs = zip(before, objective.encoder.parameters(), peer.encoder.parameters(), strict=True)
+    found = [((o - start).abs().max().item(), (o - p).abs().max().item()) for start, p, o in pairs]
+    moved, difference = (max(each) for each in zip(*found, strict=True))
     loss = gate("loss of the first update", abs(ours - theirs) / abs(theirs), 1e-5)
     return f"{loss}, {gate('update of the encoder', difference / moved, 1e-3)}"

@@ -5,10 +5,7 @@ sides do the same work. Before anything is timed, `gate` compares their results;
 ratio.
 """
 
-from __future__ import annotations
-
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -42,8 +39,7 @@ class Row(NamedTuple):
         return self.ratio <= self.target if self.at_most else self.ratio >= self.target
 
     def __str__(self) -> str:
-        sign = "<=" if self.at_most else ">="
-        verdict = "reached" if self.reached else "MISSED"
+        sign, verdict = "<=" if self.at_most else ">=", "reached" if self.reached else "MISSED"
         line = (
             f"{self.name}: {self.ratio:.3g}x (target {sign} {self.target:g}, {verdict}); "
             f"ours {self.ours}, {self.peer} {self.theirs}; gate: {self.gate}"
@@ -58,52 +54,61 @@ def gate(what: str, found: float, limit: float) -> str:
     return f"{what} within {found:.1g} (limit {limit:g})"
 
 
-def synchronize(device: torch.device | str) -> None:
-    """Wait for the device, so that a clock can be read."""
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def medians(
-    functions: Sequence[Callable[[], object]],
-    *,
-    device: torch.device | str = "cpu",
-    rounds: int = 9,
-    warmup: int = 1,
+    functions: Sequence[Callable[[], object]], device: torch.device, rounds: int = 9, warmup: int = 1
 ) -> list[float]:
     """Return the median seconds of each function, called in turn, so that a busy machine slows all alike."""
     times: list[list[float]] = [[] for _ in functions]
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for number in range(warmup + rounds):
         for function, taken in zip(functions, times, strict=True):
-            synchronize(device)
+            wait()
             start = time.perf_counter()
             function()
-            synchronize(device)
+            wait()
             if number >= warmup:
                 taken.append(time.perf_counter() - start)
     return [statistics.median(taken) for taken in times]
 
 
-def peak_memory(code: str, *, device: torch.device | str = "cpu") -> int:
+def timed(
+    name: str,
+    peer: str,
+    functions: Sequence[Callable[[], object]],
+    target: float,
+    equal: str,
+    device: torch.device,
+    rounds: int = 9,
+    warmup: int = 1,
+    *,
+    times: int = 1,
+    note: str = "",
+) -> Row:
+    """Measure ours and theirs; the row's durations are of so many times."""
+    ours, theirs = medians(functions, device, rounds, warmup)
+    shown = (
+        f"{times * seconds:.3g} s" if times > 1 else f"{seconds * 1e3:.3g} ms" for seconds in (ours, theirs)
+    )
+    return Row(name, peer, theirs / ours, target, *shown, equal, note=note)
+
+
+def peak_memory(code: str, device: str = "cpu") -> int:
     """Return the bytes that a piece of Python adds to the peak of its process (CPU) or of the device.
 
-    Args:
-        code: two parts separated by a line `# measure`: what prepares, and what is measured. A fresh process
-            runs both, because a process's peak never falls.
-        device: whose memory.
+    `code` has two parts separated by a line `# measure`: what prepares, and what is measured. A fresh process
+    runs both, because a process's peak never falls.
     """
     prepare, _, measured = code.partition("# measure\n")
-    if torch.device(device).type == "cuda":
+    if device == "cuda":
         before, after = "torch.cuda.reset_peak_memory_stats()", "torch.cuda.max_memory_allocated()"
         start = "torch.cuda.memory_allocated()"
-    else:
-        # not ru_maxrss, which begins at what the parent had
-        peak = "int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) * 1024"
-        before, after, start = "pass", peak, peak
-    script = "\n".join(
-        ["import torch", prepare, before, f"start = {start}", measured, f"print({after} - start)"]
+    else:  # not ru_maxrss, which begins at what the parent had
+        after = "int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) * 1024"
+        before, start = "pass", after
+    script = ["import torch", prepare, before, f"start = {start}", measured, f"print({after} - start)"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(script)], capture_output=True, text=True, check=False
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return int(done.stdout.split()[-1])
@@ -111,20 +116,8 @@ def peak_memory(code: str, *, device: torch.device | str = "cpu") -> int:
 
 def machine() -> str:
     """Name what the figures were measured on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cpu = f"{len(names)} x {names[0]}" if names else platform.processor()
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ", no GPU"
-    load = os.getloadavg()[0]
-    return f"{cpu}{gpu}; torch {torch.__version__}, {torch.get_num_threads()} threads, load {load:.1f}"
-
-
-def milliseconds(seconds: float) -> str:
-    """Write a duration."""
-    return f"{seconds * 1e3:.3g} ms"
-
-
-def mebibytes(size: float) -> str:
-    """Write an amount of memory."""
-    return f"{size / 2**20:.4g} MiB"
+    threads = f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}"
+    return f"{len(names)} x {names[:1]}{gpu}; torch {torch.__version__}, {threads}"

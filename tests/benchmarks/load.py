@@ -6,7 +6,7 @@ file, so its pages are read when they are first used: the note has the ratio wit
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import timm
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import zoo
-from tests.benchmarks.harness import Row, gate, medians, milliseconds
+from tests.benchmarks.harness import Row, gate, medians, timed
 from tests.release_helpers import release_of
 from zoo import backbones
 
@@ -23,35 +23,25 @@ TARGETS = {"resnet50": 5, "vit_base_patch16_224": 10, "vit_large_patch16_224": 2
 
 def rows(device: torch.device) -> Iterator[Row]:
     """Measure three architectures; loading is the host's work."""
-    if device.type == "cpu":
-        yield from (_measure(arch, target) for arch, target in TARGETS.items())
+    for arch, target in TARGETS.items() if device.type == "cpu" else ():
+        with tempfile.TemporaryDirectory() as folder:
+            path = release_of(Path(folder) / arch, backbones.create(arch), arch, 224).path
+            local = f"local-dir:{path}"
+            loaders = [
+                lambda path=path: zoo.load(path),
+                lambda local=local: timm.create_model(local, pretrained=True, num_classes=0),
+            ]
+            images = torch.randn(2, 3, 224, 224)
+            with torch.no_grad():
+                first, second = (load().eval()(images) for load in loaders)
+            equal = gate("features", (first - second).abs().max().item(), 0)
+            ours, theirs = medians([lambda load=load: _read(load()) for load in loaders], device, warmup=0)
+            note = f"with every weight read once {theirs / ours:.3g}x"
+            yield timed(
+                f"zoo.load {arch}, warm cache", "timm", loaders, target, equal, device, 9, 0, note=note
+            )
 
 
-def _measure(arch: str, target: float) -> Row:
-    with tempfile.TemporaryDirectory() as folder:
-        release = release_of(Path(folder) / arch, backbones.create(arch), arch, 224)
-        loaders: list[Callable[[], nn.Module]] = [
-            lambda: zoo.load(release.path),
-            lambda: timm.create_model(f"local-dir:{release.path}", pretrained=True, num_classes=0),
-        ]
-        images = torch.randn(2, 3, 224, 224)
-        with torch.no_grad():
-            first, second = (load().eval()(images) for load in loaders)
-        equal = gate("features", (first - second).abs().max().item(), 0)
-        ours, theirs = medians(loaders, warmup=0)
-        all_ours, all_theirs = medians([lambda load=load: _read(load()) for load in loaders], warmup=0)
-    return Row(
-        f"zoo.load {arch}, warm cache",
-        "timm",
-        theirs / ours,
-        target,
-        milliseconds(ours),
-        milliseconds(theirs),
-        equal,
-        note=f"with every weight read once {all_theirs / all_ours:.3g}x",
-    )
-
-
+@torch.no_grad()
 def _read(model: nn.Module) -> float:
-    with torch.no_grad():
-        return sum(float(tensor.sum()) for tensor in model.state_dict().values())
+    return sum(float(tensor.sum()) for tensor in model.state_dict().values())

@@ -16,10 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.benchmarks import authors
-from tests.benchmarks.harness import Row, gate, mebibytes, medians, milliseconds, peak_memory
+from tests.benchmarks.harness import Row, gate, peak_memory, timed
 from zoo import functional
 
 KEYS, DIM, TAU = 65_536, 128, 0.2
+Step = Callable[[], tuple[Tensor, Tensor]]
 
 
 def rows(device: torch.device) -> Iterator[Row]:
@@ -49,9 +50,6 @@ def streamed(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
     return functional.info_nce(q, k, queue, tau=TAU, valid=valid)
 
 
-Step = Callable[[], tuple[Tensor, Tensor]]
-
-
 def step(loss: Callable[[Tensor], Tensor], q: Tensor) -> Step:
     """One forward and backward pass: the loss and its gradient."""
 
@@ -63,29 +61,22 @@ def step(loss: Callable[[Tensor], Tensor], q: Tensor) -> Step:
     return run
 
 
-def equal(ours: Step, theirs: Step, limit: float) -> str:
-    """Gate: loss relative, gradient relative to its largest entry."""
+def equal(ours: Step, theirs: Step) -> str:
+    """Gate: loss relative, gradient relative to its largest entry.
+
+    Two float32 forms: each is within 3e-7 of the exact gradient, tests/test_streaming.py.
+    """
     (a, da), (b, db) = ours(), theirs()
     gate("loss", float((a - b).abs() / b.abs()), 1e-6)
-    return gate("loss and gradient", float((da - db).abs().max() / db.abs().max()), limit)
+    return gate("loss and gradient", float((da - db).abs().max() / db.abs().max()), 1e-6)
 
 
 def _info_nce(device: torch.device, anchors: int, target: float) -> Row:
     torch.manual_seed(0)
     q, k, queue = (unit(n, device) for n in (anchors, anchors, KEYS))
-    ours, theirs = (step(lambda q, f=f: f(q, k, queue), q) for f in (streamed, materialised))
-    # two float32 forms: each is within 3e-7 of the exact gradient, tests/test_streaming.py
-    green = equal(ours, theirs, 1e-6)
-    fast, slow = medians([ours, theirs], device=device, rounds=7)
-    return Row(
-        f"InfoNCE forward + backward, N {anchors}, K {KEYS}, D {DIM}",
-        "materialised logits + cross_entropy",
-        slow / fast,
-        target,
-        milliseconds(fast),
-        milliseconds(slow),
-        green,
-    )
+    forms = [step(lambda q, f=f: f(q, k, queue), q) for f in (streamed, materialised)]
+    name = f"InfoNCE forward + backward, N {anchors}, K {KEYS}, D {DIM}"
+    return timed(name, "materialised logits + cross_entropy", forms, target, equal(*forms), device, 7)
 
 
 def _info_nce_memory(device: torch.device) -> Row:
@@ -103,17 +94,9 @@ ballast = torch.ones((peak - resident) // 4 + 1)
 # measure
 step(lambda q: %s(q, k, queue), q)()
 """
-    ours, theirs = (peak_memory(prepare % form, device=device) for form in ("streamed", "materialised"))
-    return Row(
-        f"InfoNCE peak memory, N 4096, K {KEYS}, D {DIM}",
-        "materialised logits + cross_entropy",
-        ours / theirs,
-        0.03,
-        mebibytes(ours),
-        mebibytes(theirs),
-        "as above",
-        at_most=True,
-    )
+    ours, theirs = (peak_memory(prepare % form, device.type) for form in ("streamed", "materialised"))
+    name, shown = f"InfoNCE peak memory, N 4096, K {KEYS}", (f"{x / 2**20:.4g} MiB" for x in (ours, theirs))
+    return Row(name, "materialised logits", ours / theirs, 0.03, *shown, "as above", at_most=True)
 
 
 def _paco(device: torch.device, target: float) -> Row:
@@ -122,21 +105,8 @@ def _paco(device: torch.device, target: float) -> Row:
     q, k, queue = (unit(n, device) for n in (anchors, anchors, KEYS))
     labels, queue_labels = (torch.randint(classes, (n,), device=device) for n in (anchors, KEYS))
     logits, prior = torch.randn(anchors, classes, device=device), torch.randn(classes, device=device)
-
-    def loss(forms: object) -> Callable[[Tensor], Tensor]:
-        return lambda q: forms.paco(  # type: ignore[attr-defined]
-            q, k, labels, queue, queue_labels, logits, prior.log_softmax(0), alpha=0.05, tau=TAU
-        )
-
-    ours, theirs = (step(loss(forms), q) for forms in (functional, authors))
-    green = equal(ours, theirs, 1e-6)
-    fast, slow = medians([ours, theirs], device=device, rounds=3)
-    return Row(
-        f"PaCo forward + backward, N {anchors}, K {KEYS}, C {classes}, D {DIM}",
-        "masked N x (C + 2N + K)",
-        slow / fast,
-        target,
-        milliseconds(fast),
-        milliseconds(slow),
-        green,
-    )
+    given = k, labels, queue, queue_labels, logits, prior.log_softmax(0)
+    settings = {"alpha": 0.05, "tau": TAU}
+    forms = [step(lambda q, f=f: f(q, *given, **settings), q) for f in (functional.paco, authors.paco)]
+    name = f"PaCo forward + backward, N {anchors}, K {KEYS}, C {classes}, D {DIM}"
+    return timed(name, "masked N x (C + 2N + K)", forms, target, equal(*forms), device, 3)

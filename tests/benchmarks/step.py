@@ -4,10 +4,10 @@ example, with the same backbone and sizes.
 The gate compares the losses of both at the start, with equal weights, batch and queue.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from lightly.loss import NTXentLoss
 from lightly.models.utils import deactivate_requires_grad, update_momentum
 from torch import nn
 
-from tests.benchmarks.epoch import Photos
-from tests.benchmarks.harness import Row, gate, medians, milliseconds
+from tests.benchmarks.epoch import Photos, sgd
+from tests.benchmarks.harness import Row, gate, timed
 from zoo.data import Batch, ImageDataset
 from zoo.recipe import Recipe
 from zoo.training import build_objective
@@ -52,22 +52,16 @@ def rows(device: torch.device) -> Iterator[Row]:
     """ResNet-50 at 224 pixels on a GPU; ResNet-18 at 32 on a CPU, where encoders are all of a step."""
     if device.type == "cuda":
         fast = ["training.compile=reduce-overhead"]
-        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, fast, target=1.8)
-        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, [], target=0.9)  # no slower
+        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, fast, 1.8)
+        yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, [], 0.9)  # no slower
     else:
-        yield _row(device, "resnet18_cifar.moco_v2_cifar10", 32, 64, 4096, [], target=0.9)  # no slower
+        yield _row(device, "resnet18_cifar.moco_v2_cifar10", 32, 64, 4096, [], 0.9)  # no slower
 
 
 def _row(
-    device: torch.device,
-    name: str,
-    size: int,
-    batch_size: int,
-    queue: int,
-    changes: list[str],
-    *,
-    target: float,
+    device: torch.device, name: str, size: int, batch_size: int, queue: int, changes: list[str], target: float
 ) -> Row:
+    gpu = device.type == "cuda"
     settings = [
         *(f"training.device={device.type}", f"training.batch_size={batch_size}", "training.drop_last=true"),
         *(f"objective.queue_size={queue}", "objective.key_groups=1", "objective.head_batchnorm=false"),
@@ -78,9 +72,8 @@ def _row(
     labels = np.arange(2 * batch_size) % 2
     dataset = ImageDataset(Photos(1), labels, ["a", "b"], settings={"name": "noise"})
     generator = torch.Generator(device).manual_seed(0)
-    views = tuple(
-        torch.randn(batch_size, 3, size, size, device=device, generator=generator) for _ in range(2)
-    )
+    draw = partial(torch.randn, device=device, generator=generator)
+    views = tuple(draw(batch_size, 3, size, size) for _ in range(2))
     batch = Batch(views, torch.zeros(batch_size, dtype=torch.int64, device=device), torch.arange(batch_size))
 
     objective: Any = build_objective(recipe, dataset)
@@ -88,49 +81,32 @@ def _row(
     peer = Lightly(*networks, config.dim, queue, config.tau).to(device)
     place(objective, recipe, device)
     peer.to(memory_format=torch.channels_last).train()
-    keys = nn.functional.normalize(torch.randn(queue, config.dim, device=device, generator=generator), dim=1)
+    keys = nn.functional.normalize(draw(queue, config.dim), dim=1)
     objective.queue.enqueue(keys, torch.zeros(queue, dtype=torch.int64, device=device))
     bank = peer.criterion.memory_bank
-    peer.criterion(torch.randn(2, config.dim, device=device), torch.randn(2, config.dim, device=device))
+    peer.criterion(draw(2, config.dim), draw(2, config.dim))  # makes the bank
     bank.bank.copy_(keys.T if bank.bank.shape != keys.shape else keys)
     equal = _gate(objective, peer, batch)
 
-    stepper = Stepper(objective, recipe, 2, device)
-    scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda")
-    section = recipe.optimizer
-    trained = [p for p in peer.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(
-        trained, section.lr, momentum=section.momentum, weight_decay=section.weight_decay
-    )
+    stepper, step = Stepper(objective, recipe, 2, device), count()
+    optimizer, scaler = sgd(peer, recipe), torch.amp.GradScaler(device.type, enabled=gpu)
 
     def their_step() -> None:
         peer.update_teacher(config.momentum)
-        with torch.autocast(device.type, torch.float16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.float16, enabled=gpu):
             loss = peer(views)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
 
-    step = iter(range(10**9))
-
-    def our_step() -> None:
-        stepper(min(next(step), stepper.steps - 1), batch)
-
+    both = [lambda: stepper(min(next(step), stepper.steps - 1), batch), their_step]
+    row_name = f"MoCo-v2 step, {recipe.backbone.arch} at {size}, batch {batch_size}, K {queue:,}"
+    precision = f"{recipe.training.precision} against 16-mixed" if gpu else "fp32 both"
+    note = f"{precision}; {', '.join(changes) or 'the recipe as it is'}"
+    repeated = (30, 10) if gpu else (7, 2)
     with compiled(objective, recipe.training.compile), fastest_kernels(device, recipe.training.precision):
-        rounds, warmup = (30, 10) if device.type == "cuda" else (7, 2)
-        a, b = medians([our_step, their_step], device=device, rounds=rounds, warmup=warmup)
-    precision = f"{recipe.training.precision} against 16-mixed" if device.type == "cuda" else "fp32 both"
-    return Row(
-        f"MoCo-v2 step, {recipe.backbone.arch} at {size}, batch {batch_size}, K {queue:,}",
-        "lightly",
-        b / a,
-        target,
-        milliseconds(a),
-        milliseconds(b),
-        equal,
-        note=f"{precision}; {', '.join(changes) or 'the recipe as it is'}; {batch_size / a:,.0f} images/s",
-    )
+        return timed(row_name, "lightly", both, target, equal, device, *repeated, note=note)
 
 
 def _gate(objective: Any, peer: Lightly, batch: Batch) -> str:

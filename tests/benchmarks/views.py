@@ -8,8 +8,6 @@ tests/test_data_views.py and tests/test_data_auto_augment.py hold each operation
 torchvision's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -18,7 +16,7 @@ from torch import Tensor
 from torchvision.transforms import AutoAugmentPolicy, v2
 from torchvision.transforms.v2 import functional as tv
 
-from tests.benchmarks.harness import Row, gate, medians, milliseconds
+from tests.benchmarks.harness import Row, gate, timed
 from tests.data_fixtures import MEAN, STD, photo
 from zoo.data import TensorViews, ops
 
@@ -45,29 +43,23 @@ def moco(size: int, kernel_size: int) -> Pair:
     return ours, v2.Compose(theirs)
 
 
+_CIFAR = v2.AutoAugment(AutoAugmentPolicy.CIFAR10, fill=128)
 PACO: Pair = (
     [ops.PadCrop(size=32), ops.HorizontalFlip(), ops.AutoAugment(policy="cifar10", variant="paco")],
-    v2.Compose(
-        [
-            v2.RandomCrop(32, padding=4),
-            v2.RandomHorizontalFlip(),
-            v2.AutoAugment(AutoAugmentPolicy.CIFAR10, fill=128),
-        ]
-    ),
+    v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), _CIFAR]),
 )
+_WHOLE = {"scale": [1.0, 1.0], "ratio": [1.0, 1.0]}
 WITHOUT_CHANCE: Pair = (
     [
-        ops.RandomResizedCrop(size=24, scale=[1.0, 1.0], ratio=[1.0, 1.0]),
+        ops.RandomResizedCrop(size=24, **_WHOLE),
         ops.Grayscale(p=1.0),
         ops.GaussianBlur(p=1.0, sigma=[1.0, 1.0], kernel_size=5),
         ops.HorizontalFlip(p=1.0),
     ],
     v2.Compose(
         [
-            v2.RandomResizedCrop(24, scale=(1.0, 1.0), ratio=(1.0, 1.0)),
-            v2.Grayscale(3),
-            v2.GaussianBlur(5, 1.0),
-            v2.RandomHorizontalFlip(1.0),
+            *(v2.RandomResizedCrop(24, **_WHOLE), v2.Grayscale(3)),
+            *(v2.GaussianBlur(5, 1.0), v2.RandomHorizontalFlip(1.0)),
         ]
     ),
 )
@@ -79,38 +71,27 @@ def rows(device: torch.device) -> Iterator[Row]:
     torch.empty(30 * 2**20, dtype=torch.uint8)  # the large tensor: freed at once
     count = 2048 if gpu else 256
     two = [moco(32, 3)] * 2
-    yield _against_pillow("two MoCo-v2 views", two, (32, 32), count, 200 if gpu else 8, device)
-    yield _against_pillow("PaCo's first view without its hole", [PACO], (32, 32), count, 1, device)
+    yield _against_pillow("two MoCo-v2 views of 32x32", two, 32, count, 200 if gpu else 8, device)
+    yield _against_pillow("PaCo's first view of 32x32 without its hole", [PACO], 32, count, 1, device)
     if gpu:
-        yield _against_pillow("two MoCo-v2 views", [moco(224, 23)] * 2, (256, 256), 256, 1, device)
+        yield _against_pillow("two MoCo-v2 views of 224x224", [moco(224, 23)] * 2, 256, 256, 1, device)
 
 
 def _against_pillow(
-    name: str,
-    views: Sequence[Pair],
-    size: tuple[int, int],
-    count: int,
-    target: float,
-    device: torch.device,
+    name: str, views: Sequence[Pair], size: int, count: int, target: float, device: torch.device
 ) -> Row:
-    images = [photo(*size, seed) for seed in range(count)]
+    images = [photo(size, size, seed) for seed in range(count)]
     batch = _batch(images).to(device)
     batched, one_by_one = TensorViews([ours for ours, _ in views], MEAN, STD), _OneByOne(views, device)
     generator = torch.Generator(device).manual_seed(0)
     equal = _same_pixels(images[:64], device)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    ours, theirs = medians([lambda: batched(batch, generator), lambda: one_by_one(images)], device=device)
-    torch.set_num_threads(threads)
-    return Row(
-        f"{name}, {count} images to {_side(views)}x{_side(views)}",
-        "torchvision on PIL images",
-        theirs / ours,
-        target,
-        milliseconds(ours),
-        milliseconds(theirs),
-        equal,
-    )
+    try:
+        both = [lambda: batched(batch, generator), lambda: one_by_one(images)]
+        return timed(f"{name}, {count} images", "torchvision on PIL images", both, target, equal, device)
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _OneByOne:
@@ -136,7 +117,3 @@ def _same_pixels(images: list[Image.Image], device: torch.device) -> str:
 
 def _batch(images: Sequence[Image.Image]) -> Tensor:
     return torch.stack([tv.pil_to_tensor(image) for image in images])
-
-
-def _side(views: Sequence[Pair]) -> int:
-    return int(next(op.size for op in views[0][0] if hasattr(op, "size")))
