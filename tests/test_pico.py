@@ -59,10 +59,10 @@ def test_after_warm_up_targets_move_to_the_nearest_prototype_before_the_loss() -
     objective, data = build("pico").eval(), batch(2)
     for seed in (1, 3):
         objective.update(batch(seed), objective(batch(seed)))
-    objective.epoch, objective.progress = 1.0, 0.5  # phi = (0.95 + 0.8) / 2
+    objective.epoch, objective.progress = 1.0, 0.2  # phi = 0.95 - 0.2 (0.95 - 0.8)
     q, k, logits, predicted = parts(objective, data)
     nearest = (q @ objective.prototypes.T).masked_fill(~data.candidates, -2).argmax(dim=1)
-    targets = 0.875 * objective.targets[data.index] + 0.125 * F.one_hot(nearest, 3)
+    targets = 0.92 * objective.targets[data.index] + 0.08 * F.one_hot(nearest, 3)
     queue = objective.queue
     contrast = reference.sup_con(q, k, predicted, queue.keys[:12], queue.labels[:12], 0.2)
     output = objective(data)
