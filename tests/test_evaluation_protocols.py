@@ -70,7 +70,7 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(cop
     ("protocol", "counts", "expected"),
     [
         ("linear", {"a": (1, 2), "b": (1, 2)}, "a single training image, so none can validate"),
-        ("linear", {"a": (3, 2)}, "found only class 0 in training, expected two or more"),
+        ("linear", {"a": (3, 2)}, "found images of 1 class, expected two or more"),
         ("few_shot", {"a": (9, 2), "b": (3, 2)}, 'class "b" has 3; expected 5 training images'),
         ("classifier", {"a": (3, 2), "b": (3, 2)}, 'found 2 classes (a, b), of which "a" is unknown'),
         ("retrieval", {"a": (3, 1), "b": (3, 1)}, "no query has another image of its class"),

@@ -20,10 +20,10 @@ from zoo import functional
 from zoo.functional import _streaming
 
 
-@pytest.fixture(autouse=True)
-def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small problems have many blocks of keys, whole and cut off."""
-    monkeypatch.setitem(_streaming._BLOCK, "cpu", 12)
+@pytest.fixture(autouse=True, params=[12, 2**18])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small problems have many blocks of keys, whole and cut off, or one."""
+    monkeypatch.setitem(_streaming._BLOCK, "cpu", request.param)
 
 
 DOUBLE = torch.float64
