@@ -66,10 +66,11 @@ def _explain(data: Any, item: Any) -> str:
     """Return pydantic's text with the path as the user wrote it, what was found, and the nearest word."""
     kind, facts, keys, node = item["type"], item.get("ctx", {}), list[str](), data
     for part in item["loc"]:  # others are the words by which pydantic names the members of unions
-        if isinstance(node, list | tuple) or (isinstance(node, Mapping) and part in node):
+        known = range(len(node)) if isinstance(node, list | tuple) else node
+        if isinstance(node, list | tuple | Mapping) and part in known:
             keys.append(str(part))
             node = node[part]
-    keys += [item["loc"][-1]] if kind == "missing" else []
+    keys += [str(item["loc"][-1])] if kind == "missing" else []
     keys += [facts[each].strip("'") for each in ("discriminator", "key") if each in facts]
     path = ".".join(keys)
     if kind == "unknown_key":
