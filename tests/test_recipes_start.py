@@ -53,6 +53,8 @@ def shrunk(name: str) -> Recipe:
             changes.append("data.long_tail.imbalance=2.0")
     if data["data"]["partial_labels"] and data["data"]["partial_labels"]["kind"] == "grouped":
         changes.append(f"data.partial_labels.groups={GROUPS}")
+    if data["training"]["ema"]:
+        changes.append("training.ema.warmup=true")  # it is made for more steps
     if "queue_size" in data["objective"]:
         changes.append("objective.queue_size=16")
     if data["objective"].get("key_groups", 1) > 1:
