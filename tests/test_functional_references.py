@@ -23,7 +23,7 @@ from zoo.functional import _streaming
 @pytest.fixture(autouse=True, params=[12, 2**18])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems have many blocks of keys, whole and cut off, or one."""
-    monkeypatch.setitem(_streaming._BLOCK, "cpu", request.param)
+    monkeypatch.setitem(_streaming.BLOCK, "cpu", request.param)
 
 
 DOUBLE = torch.float64

@@ -15,7 +15,7 @@ from zoo.hub import resolve
 def here(tmp_path, monkeypatch):
     """A working folder with a release, a folder and a recipe, and one shipped release."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("zoo.catalog._shared", lambda folder: tmp_path / "share" / folder)
+    monkeypatch.setattr("zoo.catalog.shared_folder", lambda folder: tmp_path / "share" / folder)
     (tmp_path / "share" / "recipes").mkdir(parents=True)
     (tmp_path / "share" / "recipes" / "cifar_resnet20.recipe.yaml").touch()
     (tmp_path / "release").mkdir()

@@ -35,7 +35,7 @@ def test_supervised_objectives_learn_the_digits(name: str, tmp_path: Path) -> No
 
 def gain(name: str, release: zoo.Release, recipe: Recipe) -> float:
     """Balanced accuracy of the first probe, above that of the encoder that the training began with."""
-    start = demo._probe(demo._random_encoder(recipe), recipe)
+    start = demo.probe(demo.random_encoder(recipe), recipe)
     protocol = next(each.protocol for each in recipe.evaluation if each.protocol != "classifier")
     return float(metrics(release, protocol)["balanced_accuracy"] - start["balanced_accuracy"])
 

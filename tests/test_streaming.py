@@ -34,7 +34,7 @@ def test_a_second_derivative_is_refused_not_wrong() -> None:
 def test_scores_of_any_size_neither_overflow_nor_vanish(
     scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(_streaming._BLOCK, "cpu", 12)  # many blocks of keys
+    monkeypatch.setitem(_streaming.BLOCK, "cpu", 12)  # many blocks of keys
     q, z = unit(5, 3, seed=0) * scale, unit(30, 3, seed=1)
     torch.testing.assert_close(log_sum_exp(q, z), (q @ z.T).logsumexp(dim=1))
     lowest = q - 1e4 * z.mean(dim=0)  # every score far below 0, and rising from block to block
@@ -102,7 +102,7 @@ def test_no_matrix_of_scores_is_made_or_kept_and_nothing_waits(name: str) -> Non
     p = learned(problem(n, k, d, 10, tau=0.3, dtype=torch.float32))
     largest, kept = watched(lambda: LOSSES[name].ours(p), vars(p).values())
     scores = 4 * n * n if name == "nt_xent" else n * k
-    assert largest <= max(scores // (3 if "hard" in name else 8), k * (d + 1), _streaming._BLOCK["cpu"])
+    assert largest <= max(scores // (3 if "hard" in name else 8), k * (d + 1), _streaming.BLOCK["cpu"])
     assert kept <= 4 * k * d
     # and the measure can tell
     assert watched(lambda: (p.q @ p.queue.T).logsumexp(dim=1).mean(), [p.q, p.queue])[0] >= n * k
@@ -113,7 +113,7 @@ def test_any_number_of_classes_costs_the_same() -> None:
     p.labels, p.queue_labels = (torch.randint(10**12, (m,)) for m in (64, 4096))
     p.queue_labels[:64] = p.labels
     loss = LOSSES["sup_con"].ours
-    assert watched(lambda: loss(p), vars(p).values())[0] <= max(_streaming._BLOCK["cpu"], 4096 * 17)
+    assert watched(lambda: loss(p), vars(p).values())[0] <= max(_streaming.BLOCK["cpu"], 4096 * 17)
     _, small = torch.cat([p.labels, p.queue_labels]).unique(return_inverse=True)
     torch.testing.assert_close(
         loss(p), loss(Problem(**vars(p) | dict(labels=small[:64], queue_labels=small[64:])))

@@ -15,7 +15,7 @@ from zoo.files import read_text
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def _shared(folder: str) -> Path:
+def shared_folder(folder: str) -> Path:
     """Return the folder inside an installed wheel, or the one beside the package in a checkout."""
     installed = _PACKAGE / "_share" / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder
@@ -23,17 +23,17 @@ def _shared(folder: str) -> Path:
 
 def list_recipes(pattern: str = "*") -> list[str]:
     """Return the names of the shipped recipes that match a shell pattern or contain a text, sorted."""
-    return _matching((p.stem for p in _shared("recipes").glob("*.yaml")), pattern)
+    return _matching((p.stem for p in shared_folder("recipes").glob("*.yaml")), pattern)
 
 
 def list_models(pattern: str = "*") -> list[str]:
     """Return the names of the shipped releases that match a shell pattern or contain a text, sorted."""
-    return _matching((p.parent.name for p in _shared("model_cards").glob("*/config.json")), pattern)
+    return _matching((p.parent.name for p in shared_folder("model_cards").glob("*/config.json")), pattern)
 
 
 def list_sweeps(pattern: str = "*") -> list[str]:
     """Return the names of the shipped sweeps that match a shell pattern or contain a text, sorted."""
-    return _matching((p.stem for p in (_shared("recipes") / "sweeps").glob("*.yaml")), pattern)
+    return _matching((p.stem for p in (shared_folder("recipes") / "sweeps").glob("*.yaml")), pattern)
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
@@ -45,12 +45,12 @@ def _matching(names: Iterable[str], pattern: str) -> list[str]:
 
 def sweep_path(name: str) -> Path:
     """Return the file of the shipped sweep `name`; it need not exist."""
-    return _shared("recipes") / "sweeps" / f"{name}.yaml"
+    return shared_folder("recipes") / "sweeps" / f"{name}.yaml"
 
 
 def spread_path(name: str) -> Path:
     """Return the file of records that show a training's spread over seeds; it need not exist."""
-    return _shared("recipes") / "spread" / f"{name}.json"
+    return shared_folder("recipes") / "spread" / f"{name}.json"
 
 
 def recipe_header(text: str) -> dict[str, str]:
@@ -62,21 +62,21 @@ def recipe_header(text: str) -> dict[str, str]:
 
 def release_path(name: str) -> Path | None:
     """Return the folder of the shipped release `name`, or None when there is none."""
-    folder = _shared("model_cards") / name
+    folder = shared_folder("model_cards") / name
     return folder if folder.name == name and isfile(folder / "config.json") else None
 
 
 def is_shipped(folder: Path) -> bool:
     """Whether `folder` is one of the shipped releases, which nothing changes."""
-    return folder.resolve().parent == _shared("model_cards").resolve()
+    return folder.resolve().parent == shared_folder("model_cards").resolve()
 
 
 def recipe_path(name: str | Path) -> Path:
     """Return the file of a recipe's name or file; raise a `RecipeError` with the nearest name for neither."""
-    path, shipped = Path(name), _shared("recipes") / f"{name}.yaml"
+    path, shipped = Path(name), shared_folder("recipes") / f"{name}.yaml"
     if isfile(path):
         return path
-    if isfile(shipped) and shipped.parent == _shared("recipes"):
+    if isfile(shipped) and shipped.parent == shared_folder("recipes"):
         return shipped
     near = did_you_mean(name, [*list_recipes(), *list_sweeps()])
     raise RecipeError(f'no recipe "{name}": found neither a file nor a shipped recipe of that name.{near}')

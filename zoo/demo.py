@@ -60,8 +60,8 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         pretraining.pretrain(recipe, out=out / name)
         made[name] = hub.open(out / name)  # everything below is read back from what was written
     unlabelled = {
-        "raw pixels": _probe(nn.Flatten(), moco),
-        "random encoder": _probe(_random_encoder(moco), moco),
+        "raw pixels": probe(nn.Flatten(), moco),
+        "random encoder": probe(random_encoder(moco), moco),
         "MoCo v2 + FT": _recorded(made[MOCO], "few_shot"),
     }
     rows = {
@@ -104,12 +104,12 @@ def _recorded(made: Release, protocol: str) -> dict[str, Any]:
     return next(dict(e["metrics"]) for e in made.metrics["evaluations"] if e["protocol"] == protocol)
 
 
-def _random_encoder(recipe: Recipe) -> nn.Module:
+def random_encoder(recipe: Recipe) -> nn.Module:
     """Build the encoder that the recipe's training starts from."""
     return build_objective(recipe, open_dataset(recipe.data, "train", None)).encoder
 
 
-def _probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
+def probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
     """Measure a baseline by the first protocol with which the recipe measures its own features."""
     protocol = next(each for each in recipe.evaluation if each.protocol != "classifier")
     train_set, test_set = (open_dataset(recipe.data, split, None) for split in ("train", "test"))

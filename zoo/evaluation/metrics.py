@@ -17,7 +17,7 @@ from zoo.functional.checks import check_features, check_labels
 from zoo.release.schema import ACCURACIES, in_order, recall_k
 
 _BINS = 15  # of the calibration error, as in its paper
-_BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted
+BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted
 
 
 def classification_metrics(
@@ -152,7 +152,7 @@ def retrieval_metrics(
         relevant = (others == label).nonzero().flatten()
         if len(relevant) <= alone:
             continue
-        for rows in torch.split((labels == label).nonzero().flatten(), max(1, _BLOCK // len(bank))):
+        for rows in torch.split((labels == label).nonzero().flatten(), max(1, BLOCK // len(bank))):
             unit = F.normalize(queries[rows.to(queries.device)].to(bank), dim=1)
             similarity = unit @ bank.T
             if alone:  # a query itself sorts before all others, and is left out

@@ -10,12 +10,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-_BLOCK, _GPU_BLOCK = {"cpu": 2**18}, 2**22  # numbers in a block, by type of device: what stays in a cache
+BLOCK, GPU_BLOCK = {"cpu": 2**18}, 2**22  # numbers in a block, by type of device: what stays in a cache
 
 
 def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
     """Cut `count` rows of `width` numbers into blocks that stay in a core's cache, or fill a GPU."""
-    rows = max(_BLOCK.get(device.type, _GPU_BLOCK) // max(width, 1), 1)
+    rows = max(BLOCK.get(device.type, GPU_BLOCK) // max(width, 1), 1)
     return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
