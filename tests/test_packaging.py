@@ -1,6 +1,7 @@
 """An installed wheel finds recipes and releases by name, as a checkout does."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -19,6 +20,10 @@ def test_wheel_contains_recipes_and_finds_them_without_the_checkout(tmp_path: Pa
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         names = archive.namelist()
+    (metadata,) = (tmp_path / "site").glob("contrastive_zoo-*/METADATA")
+    readme = metadata.read_text()
+    assert "# contrastive-zoo" in readme and "](https://" in readme
+    assert not re.search(r"\]\((?!https?:)", readme)  # a link that leads nowhere on a package's page
     card = {f"zoo/release/{name}" for name in ("card.md.j2", "citations.bib", "licenses.txt")}
     assert {"zoo/py.typed", "zoo/report/page.html.j2", *card} <= set(names)
     assert not [n for n in names if n.startswith(("tests/", "recipes/"))]
