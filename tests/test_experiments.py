@@ -105,6 +105,15 @@ def test_records_come_back_as_they_were_written_and_others_are_refused(seeds, tm
             zoo.table(file)
 
 
+def test_a_training_of_two_ranks_is_no_repetition_of_one(tmp_path: Path) -> None:
+    folder = shutil.copytree(zoo.open(PACO).path, tmp_path / "two")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["training"]["ranks"] = 2
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    two, one = from_release(zoo.open(folder)), from_release(zoo.open(PACO))
+    assert two.group != one.group and two.changed == {"ranks": 2} and one.changed == {}
+
+
 def test_a_release_and_its_copy_count_once_and_what_has_no_record_is_left_out(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         shutil.copytree(zoo.open(PACO).path, tmp_path / "runs" / name)

@@ -95,7 +95,6 @@ Load what you made:
   import timm, zoo
   encoder = zoo.load("{folder}").eval()  # a timm model
   classifier = zoo.load("{folder}", head="centers").eval()  # with the learned centers
-  zoo.open("{folder}").centers  # weight, bias, class_counts
   timm.create_model("local-dir:{folder}", pretrained=True)  # the same weights in plain timm""")
     return unlabelled | rows
 

@@ -73,9 +73,8 @@ def evaluate(
         ZooError: for what cannot be measured, naming it.
     """
     names = [protocol] if isinstance(protocol, str) else [*protocol]
-    classifies = names == ["classifier"]
-    given = release_or_model
-    encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=classifies)
+    given, alone = release_or_model, names == ["classifier"]
+    encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=alone)
     found = {name: _evaluate(encoder, name, data, save, out, resume, settings) for name in names}
     return found[protocol] if isinstance(protocol, str) else found
 

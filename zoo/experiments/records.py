@@ -171,6 +171,8 @@ def from_release(release: Release) -> RunRecord:
     for key, record in ((START, "init_weights_sha256"), (TEACHERS, "teacher_sha256")):
         if training.get(record) is not None and "shipped:" not in str(leaves.get(key)):
             leaves[key] = training[record]  # a folder may hold others
+    if training.get("ranks", 1) > 1:  # BatchNorm saw smaller batches: no repetition of what one rank trains
+        leaves["ranks"] = training["ranks"]
     entry = {
         "name": release.name,
         "recipe": leaves,
