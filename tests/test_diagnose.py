@@ -80,7 +80,9 @@ def test_an_earlier_report_is_replaced_whole(tmp_path, quick, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     out = zoo.diagnose(PACO, sample=SAMPLE).folder
     assert out == Path("runs/diagnosed") / PACO
+    (out / "figures" / "mine.txt").write_text("kept")
     typer.main.get_command(app)(["diagnose", MOCO, "--out", str(out)], standalone_mode=False)
+    assert (out / "figures" / "mine.txt").read_text() == "kept"
     assert json.loads((out / "numbers.json").read_text())[0]["name"] == MOCO
     assert not (out / "figures" / "p_sup.png").exists()  # of the earlier one
     assert [each.name for each in out.parent.iterdir()] == [out.name]

@@ -101,7 +101,7 @@ class LongTail(Config):
     """Largest class / smallest class, >= 1."""
     seed: Seed = 0
     """Which images of a class are kept; the literature's is 0."""
-    max_per_class: PositiveInt | None = None
+    max_per_class: Annotated[int, Field(ge=1)] | None = None
     """n_max; by default the size of the smallest class."""
 
 
@@ -110,7 +110,7 @@ class Subset(Config):
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of each class that is kept, rounded, at least one image."""
-    per_class: PositiveInt | None = None
+    per_class: Annotated[int, Field(ge=1)] | None = None
     """So many images of each class, in place of a fraction."""
     seed: Seed = 0
     """Of the draw."""

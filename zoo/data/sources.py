@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from glob import glob
-from os.path import exists, isdir
+from os.path import exists, isdir, normpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -160,9 +160,9 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
     if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
         raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
-    last = dict(rows)
-    if twice := next((row for row in rows if last[row[0]] != row[1]), None):
-        raise DataError(f'list: {file}: found "{twice[0]}" with the labels {twice[1]} and {last[twice[0]]}')
+    last = {normpath(path): label for path, label in rows}
+    if twice := next((row for row in rows if last[normpath(row[0])] != row[1]), None):
+        raise DataError(f'list: {file}: found "{twice[0]}" with another label than {twice[1]}, too')
     paths, labels = [path for path, _ in rows], list[Any]([label for _, label in rows])
     if _NUMBER.fullmatch(labels[0]):
         labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]

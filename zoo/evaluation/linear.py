@@ -104,7 +104,7 @@ def _cross_validate(
         found = f"each of the {len(counts)} classes has a single training image, so none can validate"
         raise DataError(f"linear probe: {found}; expected an l2_grid of one value")
     entropy = torch.zeros(len(grid), len(y), dtype=torch.float64)
-    for held in (fold == number for number in range(folds)):
+    for held in (fold == number for number in sorted({*fold[fold >= 0].tolist()})):
         if held.any():
             for i, (weight, bias) in enumerate(_fits(x[~held], y[~held], grid, balanced, tol=1e-5)):
                 logits = x[held].double() @ weight.T + bias

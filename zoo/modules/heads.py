@@ -14,7 +14,7 @@ from zoo.functional.checks import to_float32
 from zoo.modules.centers import Centers
 
 HeadLayers = Annotated[int, Field(ge=1, le=64, description="Linear layers of the projection head.")]
-HeadHidden = Annotated[int, Field(ge=1, description="Width between the head's layers.")]
+HeadHidden = Annotated[int, Field(ge=1, le=1 << 31, description="Width between the head's layers.")]
 HeadBatchNorm = Annotated[bool, Field(description="BatchNorm before the head's ReLUs.")]
 
 

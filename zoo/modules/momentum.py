@@ -15,7 +15,7 @@ from zoo import functional
 from zoo.modules.batchnorm import convert_ghost_batchnorm, ghosts
 from zoo.modules.ranks import ALONE, Ranks
 
-QueueSize = Annotated[int, Field(ge=1, description="K; need not be a multiple of the batch size.")]
+QueueSize = Annotated[int, Field(ge=1, le=1 << 40, description="K; no multiple of the batch is needed.")]
 
 
 class MomentumEncoder(nn.Module):

@@ -17,7 +17,7 @@ class MoCoV3Config(ObjectiveConfig):
     """Momentum contrast for Vision Transformers, whose settings are the defaults, and for ResNets."""
 
     name: Literal["moco_v3"]
-    dim: Annotated[int, Field(ge=1)] = 256
+    dim: Annotated[int, Field(ge=1, le=1 << 31)] = 256
     """D, size of the projection and of the prediction."""
     head_hidden: Annotated[int, Field(ge=1)] = 4096
     """Width between the layers of projector and predictor."""

@@ -60,7 +60,7 @@ class FeatureTransformConfig(Config):
 class ProjectionConfig(ObjectiveConfig):
     """From pooled features to the sphere where scores are taken."""
 
-    dim: Annotated[int, Field(ge=1)] = 128
+    dim: Annotated[int, Field(ge=1, le=1 << 31)] = 128
     """D, size of the projection."""
     head_layers: modules.HeadLayers = 2
     head_hidden: modules.HeadHidden = 2048  # the features of a ResNet-50

@@ -10,7 +10,7 @@ from zoo.config import Config, named_by
 from zoo.objectives.classify import LDAMLoss
 
 Natural = Annotated[int, Field(ge=0)]
-PositiveInt = Annotated[int, Field(ge=1)]
+PositiveInt = Annotated[int, Field(ge=1, le=1 << 40)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,8 +80,9 @@ def diagnose(
         _take_sample(subject, others, sample, device)
     say("drawing")
     with writing(f'report "{folder}"'):
-        shutil.rmtree(folder / _FIGURES, ignore_errors=True)  # of an earlier report, which may have had more
         files = {key: [folder / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}
+        for old in (file for both in files.values() for file in both):
+            old.unlink(missing_ok=True)  # of an earlier report, which may have had more
         left_out = {key: draw(key, subjects, *files[key]) for key in FIGURES}
         drawn = [key for key in FIGURES if len(left_out[key]) < len(subjects)]
         missing = {kind.title: kind.without for key, kind in FIGURES.items() if key not in drawn}

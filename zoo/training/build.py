@@ -49,8 +49,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         except RuntimeError as error:
             if (needed := re.search(r"allocate (\d+) bytes", str(error))) is None:
                 raise
-            found = f"objective: a tensor would take {int(needed[1]):,} bytes"
-            raise RecipeError(f"{found}, expected what fits into memory: queue_size, dim, ...") from None
+            raise RecipeError(f"objective: {int(needed[1]):,} bytes do not fit: queue_size, dim") from None
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
         if centers is None:
