@@ -12,7 +12,7 @@ from torch import nn
 import zoo
 from tests import convert_helpers as made
 from tests.release_helpers import randomised
-from zoo.conversion import FAMILIES
+from zoo.convert.families import FAMILIES
 
 VIT_SMALL, PACO, CIFAR = "vit_small_patch16_224", "cifar_resnet20", "resnet18_cifar"
 VIT = {"model_args": made.VIT, "size": 32}

@@ -10,8 +10,7 @@ import zoo
 from tests import convert_helpers as made
 from tests import warm
 from tests.release_helpers import randomised
-from zoo.conversion import FAMILIES
-from zoo.conversion.families import PUBLISHED, Published
+from zoo.convert.families import FAMILIES, PUBLISHED, Published
 from zoo.errors import DataError, ReleaseError
 from zoo.release import Release, card, format
 

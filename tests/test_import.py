@@ -55,7 +55,7 @@ def test_public_names_and_submodules_are_imported_when_they_are_used():
     assert run(code) == "False True"
     assert {"open", "load", "ZooError", *zoo.__all__} <= set(dir(zoo)) | {"__version__"}
     assert not {"Any", "TYPE_CHECKING", "annotations", "importlib", "_timm_hook"} & set(dir(zoo))
-    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+    with pytest.raises(AttributeError, match="lod"):
         zoo.lod  # noqa: B018
     names = {"open": open}
     exec("from zoo import *", names)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo import backbones
-from zoo.conversion.families import MOMENTUM, QUERY, RELEASED, Family, Layout
-from zoo.conversion.read import summary
+from zoo.convert.families import MOMENTUM, QUERY, RELEASED, Family, Layout
+from zoo.convert.read import summary
 from zoo.errors import ReleaseError, ZooError
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -15,10 +15,10 @@ from timm.utils.misc import natural_key
 from torch import Tensor, nn
 
 from zoo.config import dump_yaml, parse
-from zoo.conversion import families as kinds
-from zoo.conversion.families import FAMILIES, PUBLISHED, Family
-from zoo.conversion.read import fetch, read_checkpoint, summary
-from zoo.conversion.tensors import FLOATS, build, fit_encoder, sort_out, split_classifier
+from zoo.convert import families as kinds
+from zoo.convert.families import FAMILIES, PUBLISHED, Family
+from zoo.convert.read import fetch, read_checkpoint, summary
+from zoo.convert.tensors import FLOATS, build, fit_encoder, sort_out, split_classifier
 from zoo.data import open_dataset
 from zoo.data.any_data import as_data
 from zoo.errors import ReleaseError, did_you_mean

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from zoo.conversion.families import PUBLISHED
+from zoo.convert.families import PUBLISHED
 from zoo.errors import ReleaseError, did_you_mean, one_line
 
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained weights

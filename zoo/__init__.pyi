@@ -1,0 +1,45 @@
+# The public names, each once: `lazy_loader` fetches them from here, and type checkers read it.
+from . import backbones as backbones
+from . import catalog as catalog
+from . import config as config
+from . import data as data
+from . import evaluation as evaluation
+from . import experiments as experiments
+from . import functional as functional
+from . import hub as hub
+from . import modules as modules
+from . import objectives as objectives
+from . import pretraining as pretraining
+from . import release as release
+from . import training as training
+from .catalog import list_models as list_models
+from .catalog import list_recipes as list_recipes
+from .catalog import list_sweeps as list_sweeps
+from .convert.convert import convert as convert
+from .errors import ZooError as ZooError
+from .evaluation.embed import Embedding as Embedding
+from .evaluation.embed import embed as embed
+from .evaluation.evaluate import evaluate as evaluate
+from .evaluation.predict import Prediction as Prediction
+from .evaluation.predict import predict as predict
+from .experiments.compare import compare as compare
+from .experiments.reproduce import Reproduction as Reproduction
+from .experiments.reproduce import reproduce as reproduce
+from .experiments.sweep import Sweep as Sweep
+from .experiments.sweep import sweep as sweep
+from .experiments.table import Results as Results
+from .experiments.table import table as table
+from .hub.fetch import load as load
+from .hub.fetch import open as open
+from .hub.fetch import pull as pull
+from .hub.push import push as push
+from .modules.centers import Centers as Centers
+from .objectives import register_objective as register_objective
+from .pretraining import finetune as finetune
+from .pretraining import pretrain as pretrain
+from .pretraining import snapshot as snapshot
+from .release.release import Release as Release
+from .report.diagnose import Report as Report
+from .report.diagnose import diagnose as diagnose
+
+__version__: str

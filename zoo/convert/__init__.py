@@ -1,0 +1,1 @@
+"""Checkpoints of other projects: read without running their code, understood key by key, made a release."""

@@ -1,0 +1,11 @@
+from .batches import Batch as Batch
+from .batches import TensorViews as TensorViews
+from .batches import TrainLoader as TrainLoader
+from .batches import eval_images as eval_images
+from .config import DataConfig as DataConfig
+from .config import EvalView as EvalView
+from .config import LongTail as LongTail
+from .config import ViewsConfig as ViewsConfig
+from .config import parse_data_spec as parse_data_spec
+from .dataset import ImageDataset as ImageDataset
+from .sources import open_dataset as open_dataset
