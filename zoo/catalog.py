@@ -48,11 +48,6 @@ def sweep_path(name: str) -> Path:
     return shared_folder("recipes") / "sweeps" / f"{name}.yaml"
 
 
-def spread_path(name: str) -> Path:
-    """Return the file of records that show a training's spread over seeds; it need not exist."""
-    return shared_folder("recipes") / "spread" / f"{name}.json"
-
-
 def recipe_header(text: str) -> dict[str, str]:
     """Return the facts in a recipe's first comment lines, `# Target: ...`, each on one line, by name."""
     header = re.match(r"(?:#.*\n)*", text)

@@ -15,8 +15,6 @@ from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from zoo.errors import ZooError
 
 RUNS = Path("runs")
@@ -108,17 +106,6 @@ def check_writable(file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         if isdir(file) or not os.access(file.parent, os.W_OK):
             raise OSError("it is a folder" if isdir(file) else "no files may be made in its folder")
-
-
-@contextmanager
-def turn(file: Path) -> Iterator[None]:
-    """Let one process, and one thread of it, after another into the block; `file` is the lock.
-
-    The system releases a killed process's. Raises OSError if `file`, or its folder, cannot be written.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file):
-        yield
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.experiments.records import from_release
 from zoo.experiments.statistics import differences, draw_numbers, means
 from zoo.experiments.table import Published, Results, published_figures, tabulate
-from zoo.files import RUNS, is_unused, turn, write_text, writing
+from zoo.files import RUNS, is_unused, write_text, writing
 from zoo.pretraining import open_sets, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import override_of
@@ -183,7 +183,8 @@ def run_all(
     """
     if not (resume or is_unused(out)):
         raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
-    with turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
+    out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out / ".data.lock"):  # what one process fetches or decodes, the others find
         for run in {run.recipe.data.model_dump_json(): run for run in runs}.values():
             open_sets(run.recipe, run.data)
     errors = _train(runs)

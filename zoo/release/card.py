@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from filelock import FileLock
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from zoo import backbones
 from zoo.errors import ReleaseError
-from zoo.files import turn, write_text, writing
+from zoo.files import write_text, writing
 from zoo.release import format, provenance, schema
 from zoo.release.schema import LIBRARY, in_order, metric_title, split_words
 
@@ -76,7 +77,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         raise ReleaseError(
             f"{folder}: shipped, downloaded or no release of zoo, which do not change; open a copy"
         )
-    with writing(str(folder), ReleaseError), turn(folder / format.LOCK):
+    with writing(str(folder), ReleaseError), FileLock(folder / format.LOCK):
         config, metrics = format.read_config(folder), format.read_metrics(folder)
         yield config, metrics
         schema.check(schema.ReleaseConfig, config, str(folder / format.CONFIG))
