@@ -216,10 +216,8 @@ def _check(what: str, found: str, expected: str | None) -> None:
 
 def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
     """Return records of trainings like `own` with other seeds; none where too few are shipped."""
-    shipped, same = (
-        catalog.shared_folder("recipes") / "spread" / f"{own.name}.json",
-        (own.name, own.train_sha256),
-    )
+    shipped = catalog.shared_folder("recipes") / "spread" / f"{own.name}.json"
+    same = (own.name, own.train_sha256)
     place = spread or shipped
     found = find([place]) if spread or isfile(shipped) else []
     alike = [each for each in found if (each.name, each.train_sha256) == same and each.seed != own.seed]
