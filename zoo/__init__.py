@@ -14,6 +14,7 @@ from zoo.errors import ZooError, missing_extra
 if TYPE_CHECKING:
     from zoo.catalog import list_models, list_recipes, list_sweeps
     from zoo.conversion.convert import convert
+    from zoo.conversion.export import export
     from zoo.evaluation.embed import Embedding, embed
     from zoo.evaluation.evaluate import evaluate
     from zoo.evaluation.predict import Prediction, predict
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Centers", "Embedding", "Prediction", "Release", "Report", "Reproduction", "Results",
-    "Sweep", "ZooError", "compare", "convert", "diagnose", "embed", "evaluate", "finetune", "list_models",
+    "Sweep", "ZooError", "compare", "convert", "diagnose", "embed", "evaluate", "export", "finetune", "list_models",
     "list_recipes", "list_sweeps", "load", "predict", "pretrain", "pull", "push", "register_objective",
     "reproduce", "snapshot", "sweep", "table",
 ]  # fmt: skip
@@ -41,7 +42,8 @@ __all__ = [  # without `open`: a star would put it in the place of the builtin
 _MODULES = {
     "zoo.pretraining": ("finetune", "pretrain", "snapshot"),
     "zoo.catalog": ("list_models", "list_recipes", "list_sweeps"),
-    "zoo.conversion": ("convert",),
+    "zoo.conversion.convert": ("convert",),
+    "zoo.conversion.export": ("export",),
     "zoo.evaluation.embed": ("Embedding", "embed"),
     "zoo.evaluation.evaluate": ("evaluate",),
     "zoo.evaluation.predict": ("Prediction", "predict"),

@@ -12,8 +12,9 @@ from itertools import islice
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>|<class '(?:\w+\.)*(\w+)'>")  # of other libraries
 
-EXTRA = ("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn")
-"""Packages of the extra `train`, which loading, predicting and the Hub do without."""
+EXTRAS = dict.fromkeys(("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"), "train")
+EXTRAS |= dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx")
+"""Packages that loading, predicting and the Hub do without, and the extra that brings each."""
 
 
 class ZooError(Exception):
@@ -80,9 +81,9 @@ def processes() -> tuple[int, int]:
 def missing_extra(error: ModuleNotFoundError) -> ZooError:
     """Return the error that says how to install what was not found; what is of no extra is raised again."""
     package = str(error.name).partition(".")[0]
-    if package not in EXTRA:
+    if package not in EXTRAS:
         raise error
-    return ZooError(f'needs the package {package}: pip install "contrastive-zoo[train]"')
+    return ZooError(f'needs the package {package}: pip install "contrastive-zoo[{EXTRAS[package]}]"')
 
 
 def one_line(text: str) -> str:

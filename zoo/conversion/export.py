@@ -1,0 +1,81 @@
+"""`zoo.export`: a release as an ONNX file, which runs without torch and without this project."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+import timm
+import torch
+from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
+from torch import Tensor, nn
+
+from zoo.errors import ReleaseError, first_line
+from zoo.files import check_writable, write_atomic, writing
+from zoo.hub import open as open_release
+from zoo.modules.centers import Centers
+from zoo.release import Release
+from zoo.release.write import agree, noise
+
+
+class _Model(nn.Module):
+    """An encoder, and its class centers as the last layer."""
+
+    def __init__(self, encoder: nn.Module, centers: Centers | None) -> None:
+        super().__init__()
+        self.encoder, self.centers = encoder, centers
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        features = self.encoder(images)
+        return (features,) if self.centers is None else (self.centers.logits(features), features)
+
+
+def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
+    """Write a release as one ONNX file, weights inside, and check it with onnxruntime.
+
+    Its input is `pixel_values` `[batch, 3, H, W]`, float32, for any number of images. Its outputs are
+    `logits` `[batch, C]`, where the release has class centers, and `features` `[batch, D_f]`. Its metadata
+    are JSON by key: `name`, `license`, `class_names` of the logits, and how an image becomes the input, in
+    the words of `timm.data.create_transform`: `input_size`, `crop_pct`, `interpolation`, `mean`, `std`, ...
+
+    Args:
+        release: which, see `zoo.open`.
+        file: to write, .onnx; an old one is replaced by a whole and checked one, or stays.
+
+    Returns:
+        The metadata.
+
+    Raises:
+        ZooError: for a file that cannot be written, an architecture that torch cannot export, and where
+            onnxruntime computes something else than torch.
+    """
+    check_writable(file := Path(file), "file", ".onnx")
+    opened = open_release(release)
+    model, cfg = _Model(opened.load(), opened.centers).eval(), opened.config["pretrained_cfg"]
+    about: dict[str, Any] = {"name": opened.name, "license": cfg["license"]}
+    about |= timm.data.resolve_data_config({}, pretrained_cfg=cfg)
+    outputs = ["features"]
+    if model.centers is not None:
+        about["class_names"], outputs = model.centers.class_names, ["logits", "features"]
+    example, others = (noise(number, *about["input_size"]) for number in (2, 3))
+    try:
+        names: Any = {"input_names": ["pixel_values"], "output_names": outputs}
+        program: Any = torch.onnx.export(model, (example,), dynamic_shapes=[{0: "batch"}], verbose=False, **names)
+        ClearMetadataAndDocStringPass()(program.model)  # every node names files of this machine
+        program.model.metadata_props |= {key: json.dumps(value) for key, value in about.items()}
+        content = program.model_proto.SerializeToString()
+        onnx.checker.check_model(content, full_check=True)
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        with torch.no_grad():
+            for name, expected in zip(outputs, model(others), strict=True):
+                (found,) = session.run([name], {"pixel_values": others.numpy()})
+                if not agree(torch.from_numpy(found), expected):
+                    raise ValueError(f"onnxruntime computes other {name} than torch")
+    except Exception as error:  # of three libraries and any of 1,400 architectures
+        raise ReleaseError(f"{opened.name}: cannot be exported: {first_line(error)}") from error
+    with writing(f'"{file}"'):
+        write_atomic(file, lambda temporary: temporary.write_bytes(content))
+    return about
