@@ -10,15 +10,16 @@ import zoo
 from tests import convert_helpers as made
 from tests import warm
 from tests.release_helpers import randomised
-from zoo.conversion import FAMILIES
-from zoo.conversion.families import PUBLISHED, Published
+from zoo.conversion.families import FAMILIES, PUBLISHED, Published
 from zoo.errors import DataError, ReleaseError
 from zoo.release import Release, card, format
 
 ARCH = "cifar_resnet20"
 COUNTS = [*range(10, 0, -1)]
 NAME = "resnet18.moco_v2_made_here"
-GIVEN: dict[str, Any] = dict(arch=ARCH, size=8, class_counts=COUNTS, dataset="digits, long tail 50")
+GIVEN: dict[str, Any] = dict(
+    arch=ARCH, preprocess={"input_size": 8}, class_counts=COUNTS, dataset="digits, long tail 50"
+)
 
 
 @pytest.fixture(scope="module")

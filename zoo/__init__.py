@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = [  # without `open`: a star would put it in the place of the builtin
     "Centers", "Embedding", "Prediction", "Release", "Report", "Reproduction", "Results",
-    "Sweep", "ZooError", "compare", "convert", "diagnose", "embed", "evaluate", "export", "finetune", "list_models",
-    "list_recipes", "list_sweeps", "load", "predict", "pretrain", "pull", "push", "register_objective",
-    "reproduce", "snapshot", "sweep", "table",
+    "Sweep", "ZooError", "compare", "convert", "diagnose", "embed", "evaluate", "export", "finetune",
+    "list_models", "list_recipes", "list_sweeps", "load", "predict", "pretrain", "pull", "push",
+    "register_objective", "reproduce", "snapshot", "sweep", "table",
 ]  # fmt: skip
 
 _MODULES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 # Control characters, line separators, marks that turn the direction of text around, halves of characters.
@@ -99,9 +99,9 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def few(names: Sequence[str]) -> str:
-    """Return the first three names, and how many there are where that is more."""
-    return ", ".join(names[:3]) + (f" ... ({len(names)})" if len(names) > 3 else "")
+def few(names: Collection[object], most: int = 3) -> str:
+    """Return the first `most` names, and how many there are where that is more."""
+    return ", ".join(map(str, islice(names, most))) + (f" ... ({len(names)})" if len(names) > most else "")
 
 
 def did_you_mean(found: object, choices: Iterable[str]) -> str:

@@ -103,10 +103,7 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
 
 
 def check_writable(file: Path, key: str, endings: str) -> None:
-    """Make a file's folder, before what takes long; raise ZooError where the file could not be written then.
-
-    `key` is what the file was given as, `endings` are those that it may have.
-    """
+    """Make a file's folder; raise ZooError for another ending, and where writing it would fail later."""
     if file.suffix.lower() not in endings.split():
         raise ZooError(f'{key}: found "{file}", expected a file that ends in {" or ".join(endings.split())}')
     with writing(f'"{file}"'):

@@ -177,7 +177,8 @@ def convert(
     check_early(out=out)
     import zoo
 
-    model: dict[str, Any] = {"arch": arch, "name": name, "encoder": encoder, "mean": mean, "std": std}
+    view = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
+    model: dict[str, Any] = {"arch": arch, "name": name, "encoder": encoder, "preprocess": view}
     classes: dict[str, Any] = {"labels": labels, "label_order": label_order, "class_counts": class_counts}
     release = zoo.convert(file, family, out, license=license, leave_out=leave_out or (), **model, **classes)
     print_release(release)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import textwrap
@@ -15,6 +14,7 @@ from typer import Argument, Option
 from zoo import catalog, hub
 from zoo.config import dump_yaml
 from zoo.errors import RecipeError, one_line, processes
+from zoo.release import format
 from zoo.release.schema import PREFERRED
 
 if TYPE_CHECKING:
@@ -47,13 +47,11 @@ def _weights_row(name: str) -> tuple[str, ...]:
     """Return a shipped release's objective, accuracy, number of parameters and input size, without torch."""
     folder = catalog.release_path(name)
     assert folder is not None
-    config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
+    config, metrics = format.read_json(folder / format.CONFIG), format.read_json(folder / format.METRICS)
     found = {each["protocol"]: each["value"] for each in reversed(metrics["evaluations"])}
     protocol = next(filter(found.__contains__, PREFERRED))
-    with (folder / "model.safetensors").open("rb") as file:  # eight bytes of length, then the header as JSON
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    weights = [key for key in header if not re.search("running_|num_batches_tracked|__metadata__", key)]
-    count = sum(math.prod(header[key]["shape"]) for key in weights)
+    shapes = format.read_shapes(folder / format.WEIGHTS).items()
+    count = sum(math.prod(shape) for key, shape in shapes if not re.search("running_|num_batches", key))
     accuracy, size = f"{found[protocol]:.1f} {protocol}", config["pretrained_cfg"]["input_size"][-1]
     return name, config["zoo"]["objective"], accuracy, f"{count / 1e6:.1f} M", f"{size} px"
 
@@ -77,7 +75,7 @@ def in_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
 
 def show(
     name: str = Argument(help='Weights, a recipe, a sweep, or a key of recipes (paco, lr; "keys": all).'),
-    full: bool = Option(False, "--full", help="Also a release's centers, and every value of its recipe."),
+    full: bool = Option(False, "--full", help="Also every value of a release's recipe."),
 ) -> None:
     """Show a release's figures and the lines that load it; a recipe or sweep; or what a key means."""
     recipe, sweep = isfile(name) or name.endswith((".yaml", ".yml")), name in catalog.list_sweeps()
@@ -114,13 +112,6 @@ def _show_release(name: str, full: bool) -> None:
     print_release(release, name)
     if full:
         print(f"\n{dump_yaml(release.recipe)}")
-    if full and (centers := release.centers) is not None:
-        rows, names = [("CLASS", "TRAINING IMAGES", "NEAREST OTHER CLASS", "COSINE")], centers.class_names
-        for label, count, cosine, other in zip(
-            names, centers.class_counts, *centers.nearest_other(), strict=True
-        ):
-            rows.append((label, str(int(count)), names[other], f"{cosine:.2f}"))
-        print(in_columns(rows))
 
 
 def _print_key(key: Key) -> None:

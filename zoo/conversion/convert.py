@@ -14,20 +14,21 @@ import torch
 from timm.utils.misc import natural_key
 from torch import Tensor, nn
 
+from zoo import backbones
 from zoo.config import dump_yaml, parse
 from zoo.conversion import families as kinds
 from zoo.conversion.families import FAMILIES, PUBLISHED, Family
-from zoo.conversion.read import fetch, read_checkpoint, summary
-from zoo.conversion.tensors import FLOATS, build, fit_encoder, sort_out, split_classifier
+from zoo.conversion.read import fetch, read_checkpoint
+from zoo.conversion.tensors import FLOATS, build, sort_out, split_classifier
 from zoo.data import open_dataset
 from zoo.data.any_data import as_data
-from zoo.errors import ReleaseError, did_you_mean
+from zoo.errors import ReleaseError, did_you_mean, few, one_line
 from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format
 from zoo.release.release import check_arguments
 from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
-from zoo.release.write import write_release
+from zoo.release.write import agree, output, write_release
 
 _PARTS = {
     "query": (kinds.QUERY, kinds.CENTERS),
@@ -49,11 +50,7 @@ def convert(
     labels: Sequence[str] | str | Path | None = None,
     label_order: Literal["natural", "plain"] | None = None,
     class_counts: Sequence[int] | str | Path | None = None,
-    size: int | None = None,
-    crop_pct: float | None = None,
-    interpolation: Literal["bilinear", "bicubic"] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
+    preprocess: Mapping[str, Any] | None = None,
     dataset: str | None = None,
     license: str | None = None,
     leave_out: Sequence[str] = (),
@@ -74,11 +71,7 @@ def convert(
         labels: classes of the centers: names, a file with one a line, or a folder or data spec that has them.
         label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as timm does, or "plain".
         class_counts: training images of each class, or a file with one a line; -1, unknown, when None.
-        size: pixels of the input, where they are not the authors', or the file's; so too:
-        crop_pct: part of the resized image that the central crop keeps.
-        interpolation: "bilinear" or "bicubic".
-        mean: of each channel, for pixels in [0, 1]; one number for all.
-        std: of each channel.
+        preprocess: those fields of `Preprocess` that are neither the authors' nor the file's.
         dataset: what the encoder was trained on, in words; "not recorded" when None.
         license: of the weights, as the Hub writes it; that of the authors' repository when None.
         leave_out: keys of the file to leave out although they are unknown, or shell patterns of them.
@@ -104,9 +97,9 @@ def convert(
         part, its_centers = _PARTS[encoder]
         if part not in parts.found:
             raise ReleaseError(f"holds no {part}, only {', '.join(parts.found)}; choose another --encoder")
-        given, head = parts.found[part], dict[str, Tensor]()
+        given, plain = parts.found[part], family == "timm"
         # what timm's train.py says; others' settings are of other programs
-        stated = dict(checkpoint.settings) if family == "timm" else {}
+        stated = dict(checkpoint.settings) if plain else {}
         side = stated.get("input_size") or stated.get("img_size")
         stated["input_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
         arch = (arch or str(stated.get("model") or checkpoint.arch or "")).partition(".")[0]
@@ -116,20 +109,21 @@ def convert(
             raise ReleaseError(f'arch: found "{arch}"; give its name in timm: --arch ARCH.{near}')
         args = {**_arguments(project, given, stated, arch), **(model_args or {})}
         check_arguments(args)  # `pretrained` would have timm fetch weights of its own
-        if family == "timm":
-            tensors, head, linear = split_classifier(given, arch, args)
-        else:
-            tensors, linear = fit_encoder(given, arch, args), parts.found.get(its_centers, {})
+        if not plain:  # PiCO's ResNets have shortcuts
+            given = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): each for key, each in given.items()}
+        tensors, head, linear = split_classifier(given, arch, args, may_have_one=plain)
+        linear = linear if plain else parts.found.get(its_centers, {})
         model = build(arch, args, tensors)
         centers = _centers(linear, parts.found.get(kinds.PROTOTYPES, {}).get("prototypes"))
         classes = 0 if centers is None else len(centers.weight)
-        user = {"input_size": size, "crop_pct": crop_pct, "interpolation": interpolation}
-        preprocess = _preprocess(model, args, project, classes, stated, {**user, "mean": mean, "std": std})
-        if centers is not None and head:
-            whole = build(arch, args, tensors | head, classes)
-            if not _is_linear(model, whole, centers, preprocess.input_size):
+        view = _preprocess(model, project, classes, stated, preprocess or {})
+        if centers is not None and head:  # is it one linear layer on the features?
+            features = output(model, view.input_size)
+            logits = output(build(arch, args, tensors | head, classes), view.input_size)
+            fits = features.shape[1:] == centers.weight.shape[1:]
+            if not (fits and agree(logits, centers.logits(features))):
                 centers, classes = None, 0
-        order = label_order or (None if family == "timm" else "plain")
+        order = label_order or (None if plain else "plain")
         class_names = _class_names(labels, order, classes)
         if class_counts is not None:
             counts = torch.tensor([int(count) for count in _listed(class_counts, "class counts")])
@@ -163,7 +157,7 @@ def convert(
             "repository": project.repository,
             "encoder": encoder,
             "label_order": label_order,
-            "left_out": {what: summary(keys, limit=4) for what, keys in left_out.items()},
+            "left_out": {what: one_line(few(keys, 4)) for what, keys in left_out.items()},
         },
         "backbone": {"arch": arch, "args": args},
         "objective": {"name": project.objective, **({"feature_transform": True} if family == "ft" else {})},
@@ -174,7 +168,7 @@ def convert(
         encoder=model,
         arch=arch,
         model_args=args,
-        preprocess=preprocess,
+        preprocess=view,
         class_names=class_names,
         centers=centers,
         objective=project.objective,
@@ -216,12 +210,7 @@ def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers
 
 
 def _preprocess(
-    model: nn.Module,
-    args: Mapping[str, Any],
-    project: Family,
-    classes: int,
-    stated: Mapping[Any, Any],
-    given: Mapping[str, Any],
+    model: nn.Module, project: Family, classes: int, stated: Mapping[Any, Any], given: Mapping[str, Any]
 ) -> Preprocess:
     """Return how the authors evaluate: timm's default for an architecture is that of other weights.
 
@@ -229,35 +218,20 @@ def _preprocess(
     Weights of no project known were trained as the file says, or else with the architecture's default.
     """
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    side = args.get("img_size", cfg["input_size"])
-    size = side[-1] if isinstance(side, list | tuple) else side
+    size = backbones.size_built_for(model) or cfg["input_size"][-1]
     found: dict[str, Any] = timm.data.resolve_model_data_config(model)
     if project.architectures:
         small = size <= _SMALL
         mean, std = project.by_classes.get(classes, project.cifar if small else kinds.IMAGENET)
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
-    found["input_size"] = size
-    said = {key: value for key, value in stated.items() if value != ""}
-    for source in (said, given):
-        found |= {key: source[key] for key in Input.model_fields if source.get(key) is not None}
+    said = {key: value for key, value in stated.items() if value not in (None, "")}
+    found |= {"input_size": size, **said}
+    found = {key: found[key] for key in Input.model_fields} | dict(given)
     for key in ("mean", "std"):
         values = np.atleast_1d(found[key]).tolist()
         found[key] = values * 3 if len(values) == 1 else values
-    checked = parse(Input, {key: found[key] for key in Input.model_fields}, "convert", ReleaseError)
-    mean, std = tuple(checked.mean), tuple(checked.std)
-    return Preprocess(checked.input_size, checked.crop_pct, checked.interpolation, mean, std)
-
-
-def _is_linear(encoder: nn.Module, model: nn.Module, centers: Centers, size: int) -> bool:
-    """Whether a model's logits are its encoder's features times the centers, seen on images of noise."""
-    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        features, found = encoder(images), model(images)
-        if features.shape[1:] != centers.weight.shape[1:]:
-            return False
-        logits = centers.logits(features)
-    return torch.allclose(found, logits, rtol=1e-3, atol=1e-4 * float(logits.abs().max()))
+    return Preprocess(**parse(Input, found, "preprocess", ReleaseError).model_dump())
 
 
 def _listed(source: Any, what: str) -> list[Any]:

@@ -34,23 +34,23 @@ class _Model(nn.Module):
 
 
 def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
-    """Write a release as one ONNX file, weights inside, and check it with onnxruntime.
+    """Write a release as one ONNX file with its weights, and check it with onnxruntime.
 
-    Its input is `pixel_values` `[batch, 3, H, W]`, float32, for any number of images. Its outputs are
-    `logits` `[batch, C]`, where the release has class centers, and `features` `[batch, D_f]`. Its metadata
-    are JSON by key: `name`, `license`, `class_names` of the logits, and how an image becomes the input, in
-    the words of `timm.data.create_transform`: `input_size`, `crop_pct`, `interpolation`, `mean`, `std`, ...
+    The input is `pixel_values` `[batch, 3, H, W]`, float32; the outputs are `logits` `[batch, C]`, where the
+    release has class centers, and `features` `[batch, D_f]`. Its metadata are `name`, `license`,
+    `class_names` of the logits, and what `timm.data.create_transform` makes the input of an image by:
+    `input_size`, `crop_pct`, `crop_mode`, `interpolation`, `mean`, `std`; each value is JSON.
 
     Args:
         release: which, see `zoo.open`.
-        file: to write, .onnx; an old one is replaced by a whole and checked one, or stays.
+        file: to write, .onnx; one that is there is replaced, whole or not at all.
 
     Returns:
         The metadata.
 
     Raises:
         ZooError: for a file that cannot be written, an architecture that torch cannot export, and where
-            onnxruntime computes something else than torch.
+            onnxruntime and torch differ.
     """
     check_writable(file := Path(file), "file", ".onnx")
     opened = open_release(release)
@@ -62,10 +62,10 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
         about["class_names"], outputs = model.centers.class_names, ["logits", "features"]
     example, others = (noise(number, *about["input_size"]) for number in (2, 3))
     try:
-        names: Any = {"input_names": ["pixel_values"], "output_names": outputs}
-        program: Any = torch.onnx.export(model, (example,), dynamic_shapes=[{0: "batch"}], verbose=False, **names)
+        names: Any = {"input_names": ["pixel_values"], "output_names": outputs, "verbose": False}
+        program: Any = torch.onnx.export(model, (example,), dynamic_shapes=[{0: "batch"}], **names)
         ClearMetadataAndDocStringPass()(program.model)  # every node names files of this machine
-        program.model.metadata_props |= {key: json.dumps(value) for key, value in about.items()}
+        program.model.metadata_props.update((key, json.dumps(value)) for key, value in about.items())
         content = program.model_proto.SerializeToString()
         onnx.checker.check_model(content, full_check=True)
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])

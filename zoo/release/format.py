@@ -97,7 +97,7 @@ def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
     if not isfile(file):
         raise ReleaseError(f"{file.parent}: {file.name} is missing")
     try:
-        with safe_open(file, "pt") as tensors:  # what `load_file` reads with; it checks sizes and offsets
+        with safe_open(file, "numpy") as tensors:  # what `load_file` reads with; it checks sizes and offsets
             return {name: (*tensors.get_slice(name).get_shape(),) for name in tensors.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise ReleaseError(f"{file}: expected a whole safetensors file: {error}") from None
