@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import textwrap
@@ -14,7 +15,6 @@ from typer import Argument, Option
 from zoo import catalog, hub
 from zoo.config import dump_yaml
 from zoo.errors import RecipeError, one_line, processes
-from zoo.release import format
 from zoo.release.schema import PREFERRED
 
 if TYPE_CHECKING:
@@ -47,11 +47,13 @@ def _weights_row(name: str) -> tuple[str, ...]:
     """Return a shipped release's objective, accuracy, number of parameters and input size, without torch."""
     folder = catalog.release_path(name)
     assert folder is not None
-    config, metrics = format.read_json(folder / format.CONFIG), format.read_json(folder / format.METRICS)
+    config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
     found = {each["protocol"]: each["value"] for each in reversed(metrics["evaluations"])}
     protocol = next(filter(found.__contains__, PREFERRED))
-    shapes = format.read_shapes(folder / format.WEIGHTS).items()
-    count = sum(math.prod(shape) for key, shape in shapes if not re.search("running_|num_batches", key))
+    with (folder / "model.safetensors").open("rb") as file:  # eight bytes of length, then the header as JSON
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    weights = [key for key in header if not re.search("running_|num_batches_tracked|__metadata__", key)]
+    count = sum(math.prod(header[key]["shape"]) for key in weights)
     accuracy, size = f"{found[protocol]:.1f} {protocol}", config["pretrained_cfg"]["input_size"][-1]
     return name, config["zoo"]["objective"], accuracy, f"{count / 1e6:.1f} M", f"{size} px"
 

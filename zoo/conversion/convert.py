@@ -8,7 +8,6 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import timm
 import torch
 from timm.utils.misc import natural_key
@@ -30,10 +29,7 @@ from zoo.release.release import check_arguments
 from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
 from zoo.release.write import agree, output, write_release
 
-_PARTS = {
-    "query": (kinds.QUERY, kinds.CENTERS),
-    "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS),
-}
+_PARTS = {"query": (kinds.QUERY, kinds.CENTERS), "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS)}
 _SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
 _MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
 
@@ -80,14 +76,12 @@ def convert(
         ZooError: for what cannot be read without running its code, is not understood, or does not fit.
     """
     if not isfile(file) and (family is None or str(file) in PUBLISHED):
-        name, file = name or str(file), fetch(published := str(file))
-        entry = PUBLISHED[published]
-        family, arch, dataset = family or entry.family, arch or entry.arch, dataset or "ImageNet-1k"
+        published, file = str(file), fetch(str(file))
+        name, arch = name or published, arch or published  # ARCH.TAG
+        family, dataset = family or PUBLISHED[published].family, dataset or "ImageNet-1k"
     family, file = str(family), Path(file)
-    for option, value, known in (
-        *(("family", family, FAMILIES), ("encoder", encoder, _PARTS)),
-        ("label-order", label_order or "plain", ("natural", "plain")),
-    ):
+    orders = ("label-order", label_order or "plain", ("natural", "plain"))
+    for option, value, known in (("family", family, FAMILIES), ("encoder", encoder, _PARTS), orders):
         if value not in known:
             near = did_you_mean(value, known)
             raise ReleaseError(f"--{option}: found {value}, expected one of {', '.join(known)}.{near}")
@@ -100,8 +94,8 @@ def convert(
         given, plain = parts.found[part], family == "timm"
         # what timm's train.py says; others' settings are of other programs
         stated = dict(checkpoint.settings) if plain else {}
-        side = stated.get("input_size") or stated.get("img_size")
-        stated["input_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
+        side = stated.pop("input_size", None) or stated.get("img_size")
+        stated["img_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
         arch = (arch or str(stated.get("model") or checkpoint.arch or "")).partition(".")[0]
         architectures = project.architectures or timm.list_models()
         if arch not in architectures:
@@ -130,7 +124,7 @@ def convert(
             if len(counts) != classes or (counts < 0).any():
                 raise ReleaseError(f"class counts: found {counts.tolist()}, expected {classes} from 0")
             centers = centers and centers._replace(class_counts=counts)
-    except (ReleaseError, TypeError, ValueError, LookupError) as error:  # also of what the file states
+    except (ReleaseError, AssertionError, TypeError, ValueError, LookupError) as error:  # in what it states
         raise ReleaseError(f"{file}: {error}") from None
     tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{file.name.partition('.')[0]}".lower()).strip("_")
     name = name or f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
@@ -189,7 +183,7 @@ def _arguments(
     for key, width, implied in project.arguments:
         if key in encoder and (width is None or encoder[key].shape[-1:] == (width,)):
             args |= implied
-    cfg, size = timm.get_pretrained_cfg(arch), stated.get("input_size")
+    cfg, size = timm.get_pretrained_cfg(arch), stated.get("img_size")
     if cfg is not None and cfg.fixed_input_size and size not in (None, cfg.input_size[-1]):
         args.setdefault("img_size", size)
     return {key: value for key, value in args.items() if value is not None}
@@ -198,8 +192,7 @@ def _arguments(
 def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers | None:
     if not linear:
         return None
-    weight = linear.get("weight", torch.empty(0))
-    bias = linear.get("bias", weight.new_zeros(weight.shape[:1]))
+    weight, bias = (linear.get(key, torch.empty(0)) for key in ("weight", "bias"))
     tensors = [weight, bias, *([] if prototypes is None else [prototypes])]
     fits = linear.keys() <= {"weight", "bias"} and weight.ndim == 2 and bias.shape == weight.shape[:1]
     if not fits or any(each.dtype not in FLOATS or not torch.isfinite(each).all() for each in tensors):
@@ -219,18 +212,14 @@ def _preprocess(
     """
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     size = backbones.size_built_for(model) or cfg["input_size"][-1]
-    found: dict[str, Any] = timm.data.resolve_model_data_config(model)
+    found: dict[str, Any] = timm.data.resolve_data_config(dict(stated), pretrained_cfg=dict(cfg))
     if project.architectures:
         small = size <= _SMALL
         mean, std = project.by_classes.get(classes, project.cifar if small else kinds.IMAGENET)
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
-    said = {key: value for key, value in stated.items() if value not in (None, "")}
-    found |= {"input_size": size, **said}
+    found["input_size"] = stated.get("img_size") or size
     found = {key: found[key] for key in Input.model_fields} | dict(given)
-    for key in ("mean", "std"):
-        values = np.atleast_1d(found[key]).tolist()
-        found[key] = values * 3 if len(values) == 1 else values
     return Preprocess(**parse(Input, found, "preprocess", ReleaseError).model_dump())
 
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from zoo.errors import ReleaseError, first_line
 from zoo.files import check_writable, write_atomic, writing
 from zoo.hub import open as open_release
-from zoo.modules.centers import Centers
 from zoo.release import Release
 from zoo.release.write import agree, noise
 
@@ -24,9 +23,9 @@ from zoo.release.write import agree, noise
 class _Model(nn.Module):
     """An encoder, and its class centers as the last layer."""
 
-    def __init__(self, encoder: nn.Module, centers: Centers | None) -> None:
+    def __init__(self, release: Release) -> None:
         super().__init__()
-        self.encoder, self.centers = encoder, centers
+        self.encoder, self.centers = release.load(), release.centers
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         features = self.encoder(images)
@@ -34,7 +33,7 @@ class _Model(nn.Module):
 
 
 def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
-    """Write a release as one ONNX file with its weights, and check it with onnxruntime.
+    """Write a release as one ONNX file with its weights, check it with onnxruntime, and return its metadata.
 
     The input is `pixel_values` `[batch, 3, H, W]`, float32; the outputs are `logits` `[batch, C]`, where the
     release has class centers, and `features` `[batch, D_f]`. Its metadata are `name`, `license`,
@@ -45,21 +44,17 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
         release: which, see `zoo.open`.
         file: to write, .onnx; one that is there is replaced, whole or not at all.
 
-    Returns:
-        The metadata.
-
     Raises:
         ZooError: for a file that cannot be written, an architecture that torch cannot export, and where
             onnxruntime and torch differ.
     """
     check_writable(file := Path(file), "file", ".onnx")
     opened = open_release(release)
-    model, cfg = _Model(opened.load(), opened.centers).eval(), opened.config["pretrained_cfg"]
-    about: dict[str, Any] = {"name": opened.name, "license": cfg["license"]}
+    model, outputs, cfg = _Model(opened).eval(), ["features"], opened.config["pretrained_cfg"]
+    about = {"name": opened.name, "license": cfg["license"]}
     about |= timm.data.resolve_data_config({}, pretrained_cfg=cfg)
-    outputs = ["features"]
     if model.centers is not None:
-        about["class_names"], outputs = model.centers.class_names, ["logits", "features"]
+        outputs, about["class_names"] = ["logits", *outputs], model.centers.class_names
     example, others = (noise(number, *about["input_size"]) for number in (2, 3))
     try:
         names: Any = {"input_names": ["pixel_values"], "output_names": outputs, "verbose": False}
@@ -69,13 +64,14 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
         content = program.model_proto.SerializeToString()
         onnx.checker.check_model(content, full_check=True)
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        found = session.run(outputs, {"pixel_values": others.numpy()})
         with torch.no_grad():
-            for name, expected in zip(outputs, model(others), strict=True):
-                (found,) = session.run([name], {"pixel_values": others.numpy()})
-                if not agree(torch.from_numpy(found), expected):
+            for name, array, expected in zip(outputs, found, model(others), strict=True):
+                if not agree(torch.from_numpy(array), expected):
                     raise ValueError(f"onnxruntime computes other {name} than torch")
     except Exception as error:  # of three libraries and any of 1,400 architectures
-        raise ReleaseError(f"{opened.name}: cannot be exported: {first_line(error)}") from error
+        told = first_line(error.__cause__ or error)  # torch wraps them in a page of advice
+        raise ReleaseError(f"{opened.name}: cannot be exported: {told}") from error
     with writing(f'"{file}"'):
         write_atomic(file, lambda temporary: temporary.write_bytes(content))
     return about

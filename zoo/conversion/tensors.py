@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -63,12 +64,10 @@ def _apply(layout: Layout, tensors: Mapping[str, Tensor], extra: Mapping[str, st
 
 def _expected(arch: str, args: Mapping[str, Any], num_classes: int = 0) -> dict[str, Tensor]:
     """Return an architecture's tensors without values."""
-    try:
-        with torch.device("meta"):
-            return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
-    except ZooError:  # wrong, or one that computes with values while it is built: only the latter succeeds
-        with torch.random.fork_rng(devices=[]):
-            return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
+    with suppress(ZooError), torch.device("meta"):
+        return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
+    with torch.random.fork_rng(devices=[]):  # wrong, or one that computes with values while it is built
+        return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
 
 
 def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
