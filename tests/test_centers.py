@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 import zoo
-from zoo.cli import app
 from zoo.modules import Centers
 
 PACO, MOCO = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
@@ -51,13 +49,3 @@ def test_an_image_s_nearest_classes_are_the_classifier_s() -> None:
 def test_what_has_no_centers_says_so_and_what_to_use() -> None:
     with pytest.raises(zoo.ZooError, match=r"moco_v2_ft_digits_lt50 has no centers"):
         zoo.open(MOCO).nearest_classes(Image.new("RGB", (8, 8)))
-
-
-def test_show_lists_the_nearest_center_of_each_class() -> None:
-    done = CliRunner().invoke(app, ["show", PACO, "--full"])
-    assert done.exit_code == 0, done.output
-    lines = [line.split() for line in done.output.splitlines()]
-    first = next(place for place, words in enumerate(lines) if words[:1] == ["CLASS"])
-    unit = torch.nn.functional.normalize(zoo.open(PACO).centers.weight.double())
-    cosines = (unit @ unit[3]).index_fill(0, torch.tensor([3]), -2.0)
-    assert lines[first + 4][-2:] == [str(int(cosines.argmax())), f"{float(cosines.max()):.2f}"]

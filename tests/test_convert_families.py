@@ -15,8 +15,8 @@ from tests.release_helpers import randomised
 from zoo.convert.families import FAMILIES
 
 VIT_SMALL, PACO, CIFAR = "vit_small_patch16_224", "cifar_resnet20", "resnet18_cifar"
-VIT = {"model_args": made.VIT, "size": 32}
-LARGE = {"size": 64}  # torchvision's ResNets on small images, so that tests are fast
+VIT = {"model_args": made.VIT, "preprocess": {"input_size": 32}}
+LARGE = {"preprocess": {"input_size": 64}}  # torchvision's ResNets on small images, so that tests are fast
 
 
 V3 = ("base_encoder", "momentum_encoder", None, None)
@@ -84,10 +84,12 @@ def test_ft_has_its_average_in_an_entry_of_its_own(tmp_path: Path) -> None:
     state["model"] = {f"module.{key}": value for key, value in model.state_dict().items()}
     file = tmp_path / "ckpt_epoch_200.pth"
     torch.save({**state, "model_ema": model_ema.state_dict()}, file)  # only the trained model is wrapped
-    release = zoo.convert(file, "ft", tmp_path / "out", arch="resnet18", size=64)
+    release = zoo.convert(file, "ft", tmp_path / "out", arch="resnet18", preprocess={"input_size": 64})
     assert torch.equal(made.features(release), made.source_features(model.encoder))
     assert release.recipe["objective"] == {"name": "moco", "feature_transform": True}
-    momentum = zoo.convert(file, "ft", tmp_path / "ema", arch="resnet18", encoder="momentum", size=64)
+    momentum = zoo.convert(
+        file, "ft", tmp_path / "ema", arch="resnet18", encoder="momentum", preprocess={"input_size": 64}
+    )
     assert torch.equal(made.features(momentum), made.source_features(model_ema.encoder))
 
 
@@ -101,7 +103,7 @@ def test_formats_of_files(tmp_path: Path, how: str) -> None:
         if how == "wrapped inside":
             state = {key.replace("encoder_q.", "encoder_q._orig_mod.module."): state[key] for key in state}
         torch.save({"state_dict": state}, file, _use_new_zipfile_serialization=how != "old")
-    release = zoo.convert(file, "moco", tmp_path / "out", arch="resnet18", size=64)
+    release = zoo.convert(file, "moco", tmp_path / "out", arch="resnet18", preprocess={"input_size": 64})
     assert torch.equal(made.features(release), made.source_features(model.encoder_q))
 
 

@@ -17,7 +17,9 @@ from zoo.release import Release, card, format
 ARCH = "cifar_resnet20"
 COUNTS = [*range(10, 0, -1)]
 NAME = "resnet18.moco_v2_made_here"
-GIVEN: dict[str, Any] = dict(arch=ARCH, size=8, class_counts=COUNTS, dataset="digits, long tail 50")
+GIVEN: dict[str, Any] = dict(
+    arch=ARCH, preprocess={"input_size": 8}, class_counts=COUNTS, dataset="digits, long tail 50"
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,7 @@ def test_a_checkpoint_is_fetched_once_and_converted_by_its_name_alone(tmp_path, 
     served = made.save(tmp_path / "made.pth.tar", made.MoCo())
     whole = served.read_bytes()
     md5 = hashlib.md5(whole).hexdigest()[:8]
-    monkeypatch.setitem(PUBLISHED, NAME, Published(served.as_uri(), "moco", "resnet18", md5))
+    monkeypatch.setitem(PUBLISHED, NAME, Published(served.as_uri(), "moco", md5))
     served.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ReleaseError, match=f"expected {md5}"):
         zoo.convert(NAME)
@@ -101,4 +103,4 @@ def test_other_names_are_told_the_nearest() -> None:
     with pytest.raises(ReleaseError, match=r'Did you mean "resnet50\.moco_v2_800ep"\?'):
         zoo.convert("resnet50.moco_v2_80ep")
     for name, entry in PUBLISHED.items():
-        assert name.startswith(f"{entry.arch}.") and entry.arch in FAMILIES[entry.family].architectures
+        assert name.partition(".")[0] in FAMILIES[entry.family].architectures

@@ -16,6 +16,7 @@ from .catalog import list_models as list_models
 from .catalog import list_recipes as list_recipes
 from .catalog import list_sweeps as list_sweeps
 from .convert.convert import convert as convert
+from .convert.export import export as export
 from .errors import ZooError as ZooError
 from .evaluation.embed import Embedding as Embedding
 from .evaluation.embed import embed as embed

@@ -5,15 +5,16 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 # Control characters, line separators, marks that turn the direction of text around, halves of characters.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>|<class '(?:\w+\.)*(\w+)'>")  # of other libraries
 
-EXTRA = ("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn")
-"""Packages of the extra `train`, which loading, predicting and the Hub do without."""
+EXTRAS = dict.fromkeys(("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"), "train")
+EXTRAS |= dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx")
+"""Packages that loading, predicting and the Hub do without, and the extra that brings each."""
 
 
 class ZooError(Exception):
@@ -80,9 +81,9 @@ def processes() -> tuple[int, int]:
 def missing_extra(error: ModuleNotFoundError) -> ZooError:
     """Return the error that says how to install what was not found; what is of no extra is raised again."""
     package = str(error.name).partition(".")[0]
-    if package not in EXTRA:
+    if package not in EXTRAS:
         raise error
-    return ZooError(f'needs the package {package}: pip install "contrastive-zoo[train]"')
+    return ZooError(f'needs the package {package}: pip install "contrastive-zoo[{EXTRAS[package]}]"')
 
 
 def one_line(text: str) -> str:
@@ -98,9 +99,9 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def few(names: Sequence[str]) -> str:
-    """Return the first three names, and how many there are where that is more."""
-    return ", ".join(names[:3]) + (f" ... ({len(names)})" if len(names) > 3 else "")
+def few(names: Collection[object], most: int = 3) -> str:
+    """Return the first `most` names, and how many there are where that is more."""
+    return ", ".join(map(str, islice(names, most))) + (f" ... ({len(names)})" if len(names) > most else "")
 
 
 def did_you_mean(found: object, choices: Iterable[str]) -> str:

@@ -100,8 +100,10 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
         raise error_type(f"{what} cannot be written: {error.strerror or error}") from None
 
 
-def check_writable(file: Path) -> None:
-    """Make a file's folder; raise ZooError where the file could not be written after what takes long."""
+def check_writable(file: Path, key: str, endings: str) -> None:
+    """Make a file's folder; raise ZooError for another ending, and where writing it would fail later."""
+    if file.suffix.lower() not in endings.split():
+        raise ZooError(f'{key}: found "{file}", expected a file that ends in {" or ".join(endings.split())}')
     with writing(f'"{file}"'):
         file.parent.mkdir(parents=True, exist_ok=True)
         if isdir(file) or not os.access(file.parent, os.W_OK):

@@ -17,7 +17,7 @@ for _command in (  # in the order of `zoo --help`
     *(training.demo, show.list_, show.show, training.pretrain, training.finetune, releases.evaluate),
     *(releases.embed, releases.predict, releases.diagnose, experiments.sweep, experiments.compare),
     *(experiments.table, experiments.reproduce, releases.push, releases.pull, releases.convert),
-    training.snapshot,
+    *(releases.export, training.snapshot),
 ):
     app.command(_command.__name__.rstrip("_"))(_command)
 

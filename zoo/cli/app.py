@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 from zoo import catalog, hub
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError, processes
-from zoo.files import check_writable
 
 DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
@@ -76,23 +75,16 @@ def check_launch(
 
 
 def check_early(
-    *names: str, recipe: str | None = None, data: str | None = None, out: Path | None = None, ends: str = ""
+    *names: str, recipe: str | None = None, data: str | None = None, out: Path | None = None
 ) -> None:
-    """Check names of releases and other arguments before torch is imported, which takes seconds.
-
-    `out` is a folder to create; with `ends`, a file that ends in one of these words.
-    """
+    """Check names of releases and other arguments before torch is imported, which takes seconds."""
     if recipe is not None:
         catalog.recipe_path(recipe)
     if data is not None and not exists(data):
         from zoo.data.config import parse_data_spec
 
         parse_data_spec(data)
-    if out is not None and ends:
-        if out.suffix.lower() not in ends.split():
-            raise ZooError(f'--out: found "{out}", expected a file that ends in {ends}')
-        check_writable(out)
-    elif out is not None and isfile(out):
+    if out is not None and isfile(out):
         raise ZooError(f'--out: found the file "{out}", expected a folder to create')
     for name in names:
         hub.resolve(name)

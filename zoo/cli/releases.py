@@ -1,4 +1,4 @@
-"""Commands that use or publish a release: evaluate, embed, predict, diagnose, push, pull, convert."""
+"""Commands that use or publish a release: evaluate, embed, predict, diagnose, push, pull, convert, export."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zoo.cli.app import BAD_IMAGES, DATA, DEVICE, NAME, OUT, RESUME, WORKERS, ch
 from zoo.cli.show import in_columns, print_evaluations, print_release
 from zoo.config import dump_yaml
 from zoo.errors import one_line
-from zoo.files import write_atomic
+from zoo.files import check_writable, write_atomic
 
 
 def evaluate(
@@ -58,7 +58,8 @@ def embed(
     device: str = DEVICE,
 ) -> None:
     """Write the features of images, with their names and labels, to a file: for search, clustering, plots."""
-    check_early(name, data=data, out=out, ends=".npz .parquet")
+    check_early(name, data=data)
+    check_writable(out, "--out", ".npz .parquet")
     import zoo
 
     options = {"workers": workers, "device": device, "max_bad_images": max_bad_images}
@@ -80,7 +81,9 @@ def predict(
     """Classify images with a release's learned class centers."""
     if bool(images) == (data is not None):
         raise BadParameter("expected image files or --data, and not both", param_hint="IMAGES")
-    check_early(name, data=data, out=out, ends=".csv")
+    check_early(name, data=data)
+    if out is not None:
+        check_writable(out, "--out", ".csv")
     import zoo
     from zoo.evaluation.predict import prior_words
     from zoo.training.progress import say
@@ -174,8 +177,23 @@ def convert(
     check_early(out=out)
     import zoo
 
-    model: dict[str, Any] = {"arch": arch, "name": name, "encoder": encoder, "mean": mean, "std": std}
+    view = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
+    model: dict[str, Any] = {"arch": arch, "name": name, "encoder": encoder, "preprocess": view}
     classes: dict[str, Any] = {"labels": labels, "label_order": label_order, "class_counts": class_counts}
     release = zoo.convert(file, family, out, license=license, leave_out=leave_out or (), **model, **classes)
     print_release(release)
     print(dump_yaml({"converted": release.recipe["converted"]}), end="")
+
+
+def export(
+    name: str = NAME, onnx: Path = Option(..., "--onnx", help="File to write: .onnx (needs onnxruntime).")
+) -> None:
+    """Write a release as an ONNX file, with its preprocessing and class names; check it with onnxruntime."""
+    check_early(name)
+    check_writable(onnx, "--onnx", ".onnx")
+    import zoo
+
+    about = zoo.export(name, onnx)
+    outputs = "logits and features" if "class_names" in about else "features"
+    shape = ["batch", *about["input_size"]]
+    print(f"{about['name']}: {outputs} of pixel_values {shape}, written to {onnx}")

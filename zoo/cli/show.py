@@ -77,7 +77,7 @@ def in_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
 
 def show(
     name: str = Argument(help='Weights, a recipe, a sweep, or a key of recipes (paco, lr; "keys": all).'),
-    full: bool = Option(False, "--full", help="Also a release's centers, and every value of its recipe."),
+    full: bool = Option(False, "--full", help="Also every value of a release's recipe."),
 ) -> None:
     """Show a release's figures and the lines that load it; a recipe or sweep; or what a key means."""
     recipe, sweep = isfile(name) or name.endswith((".yaml", ".yml")), name in catalog.list_sweeps()
@@ -114,13 +114,6 @@ def _show_release(name: str, full: bool) -> None:
     print_release(release, name)
     if full:
         print(f"\n{dump_yaml(release.recipe)}")
-    if full and (centers := release.centers) is not None:
-        rows, names = [("CLASS", "TRAINING IMAGES", "NEAREST OTHER CLASS", "COSINE")], centers.class_names
-        for label, count, cosine, other in zip(
-            names, centers.class_counts, *centers.nearest_other(), strict=True
-        ):
-            rows.append((label, str(int(count)), names[other], f"{cosine:.2f}"))
-        print(in_columns(rows))
 
 
 def _print_key(key: Key) -> None:

@@ -8,31 +8,28 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import timm
 import torch
 from timm.utils.misc import natural_key
 from torch import Tensor, nn
 
+from zoo import backbones
 from zoo.config import dump_yaml, parse
 from zoo.convert import families as kinds
 from zoo.convert.families import FAMILIES, PUBLISHED, Family
-from zoo.convert.read import fetch, read_checkpoint, summary
-from zoo.convert.tensors import FLOATS, build, fit_encoder, sort_out, split_classifier
+from zoo.convert.read import fetch, read_checkpoint
+from zoo.convert.tensors import FLOATS, build, sort_out, split_classifier
 from zoo.data import open_dataset
 from zoo.data.any_data import as_data
-from zoo.errors import ReleaseError, did_you_mean
+from zoo.errors import ReleaseError, did_you_mean, few, one_line
 from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format
 from zoo.release.release import check_arguments
 from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
-from zoo.release.write import write_release
+from zoo.release.write import agree, output, write_release
 
-_PARTS = {
-    "query": (kinds.QUERY, kinds.CENTERS),
-    "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS),
-}
+_PARTS = {"query": (kinds.QUERY, kinds.CENTERS), "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS)}
 _SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
 _MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
 
@@ -49,11 +46,7 @@ def convert(
     labels: Sequence[str] | str | Path | None = None,
     label_order: Literal["natural", "plain"] | None = None,
     class_counts: Sequence[int] | str | Path | None = None,
-    size: int | None = None,
-    crop_pct: float | None = None,
-    interpolation: Literal["bilinear", "bicubic"] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
+    preprocess: Mapping[str, Any] | None = None,
     dataset: str | None = None,
     license: str | None = None,
     leave_out: Sequence[str] = (),
@@ -74,11 +67,7 @@ def convert(
         labels: classes of the centers: names, a file with one a line, or a folder or data spec that has them.
         label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as timm does, or "plain".
         class_counts: training images of each class, or a file with one a line; -1, unknown, when None.
-        size: pixels of the input, where they are not the authors', or the file's; so too:
-        crop_pct: part of the resized image that the central crop keeps.
-        interpolation: "bilinear" or "bicubic".
-        mean: of each channel, for pixels in [0, 1]; one number for all.
-        std: of each channel.
+        preprocess: those fields of `Preprocess` that are neither the authors' nor the file's.
         dataset: what the encoder was trained on, in words; "not recorded" when None.
         license: of the weights, as the Hub writes it; that of the authors' repository when None.
         leave_out: keys of the file to leave out although they are unknown, or shell patterns of them.
@@ -87,14 +76,12 @@ def convert(
         ZooError: for what cannot be read without running its code, is not understood, or does not fit.
     """
     if not isfile(file) and (family is None or str(file) in PUBLISHED):
-        name, file = name or str(file), fetch(published := str(file))
-        entry = PUBLISHED[published]
-        family, arch, dataset = family or entry.family, arch or entry.arch, dataset or "ImageNet-1k"
+        published, file = str(file), fetch(str(file))
+        name, arch = name or published, arch or published  # ARCH.TAG
+        family, dataset = family or PUBLISHED[published].family, dataset or "ImageNet-1k"
     family, file = str(family), Path(file)
-    for option, value, known in (
-        *(("family", family, FAMILIES), ("encoder", encoder, _PARTS)),
-        ("label-order", label_order or "plain", ("natural", "plain")),
-    ):
+    orders = ("label-order", label_order or "plain", ("natural", "plain"))
+    for option, value, known in (("family", family, FAMILIES), ("encoder", encoder, _PARTS), orders):
         if value not in known:
             near = did_you_mean(value, known)
             raise ReleaseError(f"--{option}: found {value}, expected one of {', '.join(known)}.{near}")
@@ -104,11 +91,11 @@ def convert(
         part, its_centers = _PARTS[encoder]
         if part not in parts.found:
             raise ReleaseError(f"holds no {part}, only {', '.join(parts.found)}; choose another --encoder")
-        given, head = parts.found[part], dict[str, Tensor]()
+        given, plain = parts.found[part], family == "timm"
         # what timm's train.py says; others' settings are of other programs
-        stated = dict(checkpoint.settings) if family == "timm" else {}
-        side = stated.get("input_size") or stated.get("img_size")
-        stated["input_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
+        stated = dict(checkpoint.settings) if plain else {}
+        side = stated.pop("input_size", None) or stated.get("img_size")
+        stated["img_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
         arch = (arch or str(stated.get("model") or checkpoint.arch or "")).partition(".")[0]
         architectures = project.architectures or timm.list_models()
         if arch not in architectures:
@@ -116,27 +103,28 @@ def convert(
             raise ReleaseError(f'arch: found "{arch}"; give its name in timm: --arch ARCH.{near}')
         args = {**_arguments(project, given, stated, arch), **(model_args or {})}
         check_arguments(args)  # `pretrained` would have timm fetch weights of its own
-        if family == "timm":
-            tensors, head, linear = split_classifier(given, arch, args)
-        else:
-            tensors, linear = fit_encoder(given, arch, args), parts.found.get(its_centers, {})
+        if not plain:  # PiCO's ResNets have shortcuts
+            given = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): each for key, each in given.items()}
+        tensors, head, linear = split_classifier(given, arch, args, may_have_one=plain)
+        linear = linear if plain else parts.found.get(its_centers, {})
         model = build(arch, args, tensors)
         centers = _centers(linear, parts.found.get(kinds.PROTOTYPES, {}).get("prototypes"))
         classes = 0 if centers is None else len(centers.weight)
-        user = {"input_size": size, "crop_pct": crop_pct, "interpolation": interpolation}
-        preprocess = _preprocess(model, args, project, classes, stated, {**user, "mean": mean, "std": std})
-        if centers is not None and head:
-            whole = build(arch, args, tensors | head, classes)
-            if not _is_linear(model, whole, centers, preprocess.input_size):
+        view = _preprocess(model, project, classes, stated, preprocess or {})
+        if centers is not None and head:  # is it one linear layer on the features?
+            features = output(model, view.input_size)
+            logits = output(build(arch, args, tensors | head, classes), view.input_size)
+            fits = features.shape[1:] == centers.weight.shape[1:]
+            if not (fits and agree(logits, centers.logits(features))):
                 centers, classes = None, 0
-        order = label_order or (None if family == "timm" else "plain")
+        order = label_order or (None if plain else "plain")
         class_names = _class_names(labels, order, classes)
         if class_counts is not None:
             counts = torch.tensor([int(count) for count in _listed(class_counts, "class counts")])
             if len(counts) != classes or (counts < 0).any():
                 raise ReleaseError(f"class counts: found {counts.tolist()}, expected {classes} from 0")
             centers = centers and centers._replace(class_counts=counts)
-    except (ReleaseError, TypeError, ValueError, LookupError) as error:  # also of what the file states
+    except (ReleaseError, AssertionError, TypeError, ValueError, LookupError) as error:  # in what it states
         raise ReleaseError(f"{file}: {error}") from None
     tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{file.name.partition('.')[0]}".lower()).strip("_")
     name = name or f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
@@ -163,7 +151,7 @@ def convert(
             "repository": project.repository,
             "encoder": encoder,
             "label_order": label_order,
-            "left_out": {what: summary(keys, limit=4) for what, keys in left_out.items()},
+            "left_out": {what: one_line(few(keys, 4)) for what, keys in left_out.items()},
         },
         "backbone": {"arch": arch, "args": args},
         "objective": {"name": project.objective, **({"feature_transform": True} if family == "ft" else {})},
@@ -174,7 +162,7 @@ def convert(
         encoder=model,
         arch=arch,
         model_args=args,
-        preprocess=preprocess,
+        preprocess=view,
         class_names=class_names,
         centers=centers,
         objective=project.objective,
@@ -195,7 +183,7 @@ def _arguments(
     for key, width, implied in project.arguments:
         if key in encoder and (width is None or encoder[key].shape[-1:] == (width,)):
             args |= implied
-    cfg, size = timm.get_pretrained_cfg(arch), stated.get("input_size")
+    cfg, size = timm.get_pretrained_cfg(arch), stated.get("img_size")
     if cfg is not None and cfg.fixed_input_size and size not in (None, cfg.input_size[-1]):
         args.setdefault("img_size", size)
     return {key: value for key, value in args.items() if value is not None}
@@ -204,8 +192,7 @@ def _arguments(
 def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers | None:
     if not linear:
         return None
-    weight = linear.get("weight", torch.empty(0))
-    bias = linear.get("bias", weight.new_zeros(weight.shape[:1]))
+    weight, bias = (linear.get(key, torch.empty(0)) for key in ("weight", "bias"))
     tensors = [weight, bias, *([] if prototypes is None else [prototypes])]
     fits = linear.keys() <= {"weight", "bias"} and weight.ndim == 2 and bias.shape == weight.shape[:1]
     if not fits or any(each.dtype not in FLOATS or not torch.isfinite(each).all() for each in tensors):
@@ -216,12 +203,7 @@ def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers
 
 
 def _preprocess(
-    model: nn.Module,
-    args: Mapping[str, Any],
-    project: Family,
-    classes: int,
-    stated: Mapping[Any, Any],
-    given: Mapping[str, Any],
+    model: nn.Module, project: Family, classes: int, stated: Mapping[Any, Any], given: Mapping[str, Any]
 ) -> Preprocess:
     """Return how the authors evaluate: timm's default for an architecture is that of other weights.
 
@@ -229,35 +211,16 @@ def _preprocess(
     Weights of no project known were trained as the file says, or else with the architecture's default.
     """
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    side = args.get("img_size", cfg["input_size"])
-    size = side[-1] if isinstance(side, list | tuple) else side
-    found: dict[str, Any] = timm.data.resolve_model_data_config(model)
+    size = backbones.size_built_for(model) or cfg["input_size"][-1]
+    found: dict[str, Any] = timm.data.resolve_data_config(dict(stated), pretrained_cfg=dict(cfg))
     if project.architectures:
         small = size <= _SMALL
         mean, std = project.by_classes.get(classes, project.cifar if small else kinds.IMAGENET)
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
-    found["input_size"] = size
-    said = {key: value for key, value in stated.items() if value != ""}
-    for source in (said, given):
-        found |= {key: source[key] for key in Input.model_fields if source.get(key) is not None}
-    for key in ("mean", "std"):
-        values = np.atleast_1d(found[key]).tolist()
-        found[key] = values * 3 if len(values) == 1 else values
-    checked = parse(Input, {key: found[key] for key in Input.model_fields}, "convert", ReleaseError)
-    mean, std = tuple(checked.mean), tuple(checked.std)
-    return Preprocess(checked.input_size, checked.crop_pct, checked.interpolation, mean, std)
-
-
-def _is_linear(encoder: nn.Module, model: nn.Module, centers: Centers, size: int) -> bool:
-    """Whether a model's logits are its encoder's features times the centers, seen on images of noise."""
-    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        features, found = encoder(images), model(images)
-        if features.shape[1:] != centers.weight.shape[1:]:
-            return False
-        logits = centers.logits(features)
-    return torch.allclose(found, logits, rtol=1e-3, atol=1e-4 * float(logits.abs().max()))
+    found["input_size"] = stated.get("img_size") or size
+    found = {key: found[key] for key in Input.model_fields} | dict(given)
+    return Preprocess(**parse(Input, found, "preprocess", ReleaseError).model_dump())
 
 
 def _listed(source: Any, what: str) -> list[Any]:

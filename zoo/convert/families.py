@@ -163,11 +163,10 @@ FAMILIES: dict[str, Family] = {
 
 
 class Published(NamedTuple):
-    """A checkpoint on its authors' server, all of ImageNet-1k."""
+    """A checkpoint on its authors' server, all of ImageNet-1k; `ARCH.TAG` is its name."""
 
     url: str  # as the authors' repository says
     family: str
-    arch: str  # in timm
     md5: str = ""  # its beginning, where the repository says it
 
 
@@ -175,13 +174,13 @@ _FAIR = "https://dl.fbaipublicfiles.com"
 PUBLISHED: dict[str, Published] = {
     **{  # github.com/facebookresearch/moco, README.md, "Models" (commit 5670021)
         f"resnet50.moco_{tag}": Published(
-            f"{_FAIR}/moco/moco_checkpoints/moco_{tag}/moco_{tag}_pretrain.pth.tar", "moco", "resnet50", md5
+            f"{_FAIR}/moco/moco_checkpoints/moco_{tag}/moco_{tag}_pretrain.pth.tar", "moco", md5
         )
         for tag, md5 in (("v1_200ep", "b251726a"), ("v2_200ep", "59fd9945"), ("v2_800ep", "a04e12f8"))
     },
     **{  # github.com/facebookresearch/moco-v3, CONFIG.md (commit 38aae44)
         f"{arch}.moco_v3_{epochs}ep": Published(
-            f"{_FAIR}/moco-v3/{short}-{epochs}ep/{short}-{epochs}ep.pth.tar", "moco-v3", arch
+            f"{_FAIR}/moco-v3/{short}-{epochs}ep/{short}-{epochs}ep.pth.tar", "moco-v3"
         )
         for arch, short, epochs in (
             *(("resnet50", "r-50", 100), ("resnet50", "r-50", 300), ("resnet50", "r-50", 1000)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from zoo.convert.families import PUBLISHED
-from zoo.errors import ReleaseError, did_you_mean, one_line
+from zoo.errors import ReleaseError, did_you_mean, few
 
 _WEIGHTS = ("state_dict", "model")  # entries that hold the trained weights
 _TRAINING = {  # entries that are the training's, with tensors or not
@@ -109,7 +109,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 raise ReleaseError(f'{file}: "{key}" is there twice, or has more values than the file')
             tensors[key] = tensor
     if not tensors:
-        raise ReleaseError(f"{file}: holds no weights: found {summary(content) or 'nothing'}")
+        raise ReleaseError(f"{file}: holds no weights: found {few(content, 10) or 'nothing'}")
     arch, args = content.get("arch"), content.get("args")
     settings = args.values if isinstance(args, _Inert) else args if isinstance(args, Mapping) else {}
     return Checkpoint(tensors, entries, arch if isinstance(arch, str) else None, settings)
@@ -137,10 +137,3 @@ def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _leaves(value, f"{key}." if key else "")
         else:
             yield key, value
-
-
-def summary(keys: Iterable[object], limit: int = 10) -> str:
-    """List the first keys of a file, and how many more there are."""
-    names = [one_line(str(key)[:200]) for key in keys]
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest

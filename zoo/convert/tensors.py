@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from zoo import backbones
 from zoo.convert.families import MOMENTUM, QUERY, RELEASED, Family, Layout
-from zoo.convert.read import summary
-from zoo.errors import ReleaseError, ZooError
+from zoo.errors import ReleaseError, ZooError, few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -42,10 +41,10 @@ def sort_out(tensors: Mapping[str, Tensor], family: Family, leave_out: Sequence[
     parts = min(tried, key=lambda parts: len(parts.unknown))
     if parts.unknown:
         hint = "of no use? --leave-out PATTERN; another project's? --family"
-        raise ReleaseError(f"keys not understood: {summary(parts.unknown)}; {hint}")
+        raise ReleaseError(f"keys not understood: {few(parts.unknown, 10)}; {hint}")
     needs = [*family.needs, *([QUERY] if MOMENTUM not in parts.found else [])]
     if absent := [need for need in needs if need not in parts.found]:
-        raise ReleaseError(f"found no {', '.join(absent)} among its keys: {summary(tensors)}")
+        raise ReleaseError(f"found no {', '.join(absent)} among its keys: {few(tensors, 10)}")
     return parts
 
 
@@ -65,12 +64,10 @@ def _apply(layout: Layout, tensors: Mapping[str, Tensor], extra: Mapping[str, st
 
 def _expected(arch: str, args: Mapping[str, Any], num_classes: int = 0) -> dict[str, Tensor]:
     """Return an architecture's tensors without values."""
-    try:
-        with torch.device("meta"):
-            return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
-    except ZooError:  # wrong, or one that computes with values while it is built: only the latter succeeds
-        with torch.random.fork_rng(devices=[]):
-            return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
+    with suppress(ZooError), torch.device("meta"):
+        return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
+    with torch.random.fork_rng(devices=[]):  # wrong, or one that computes with values while it is built
+        return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
 
 
 def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
@@ -85,37 +82,25 @@ def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dic
         elif given.shape != value.shape:
             wrong.append(f"{key} is {[*given.shape]} instead of {[*value.shape]}")
     problems = {
-        "missing": summary(key for key in wanted if key not in complete),
-        "unexpected": summary(key for key in found if key not in wanted),
+        "missing": few([key for key in wanted if key not in complete], 10),
+        "unexpected": few([key for key in found if key not in wanted], 10),
         "wrong": ", ".join(wrong[:5]),
     }
     return complete, "; ".join(f"{kind}: {keys}" for kind, keys in problems.items() if keys)
 
 
-def fit_encoder(encoder: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return all tensors of an encoder as timm names them; a `ReleaseError` lists what differs.
-
-    torchvision's ResNets and timm's vision transformers have these names already.
-    """
-    # SupContrast's and PiCO's ResNets have shortcuts
-    found = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): value for key, value in encoder.items()}
-    complete, problem = _fit(found, _expected(arch, args))
-    if problem:
-        raise ReleaseError(f"arch: the encoder is no {arch}: {problem}")
-    return complete
-
-
 def split_classifier(
-    tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any]
+    tensors: Mapping[str, Tensor], arch: str, args: Mapping[str, Any], *, may_have_one: bool
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
     """Return a timm model's encoder, its classifier, and weight `[C, D]` and bias `[C]` of its last layer.
 
     What the model has with classes and not without them is the classifier's; of that, the shapes that change
-    with the number of classes are its last layer's. Without one such layer the third is empty.
+    with the number of classes are its last layer's. Without one such layer the third is empty. A
+    `ReleaseError` lists what is missing, unexpected or of another shape.
     """
     bare = wanted = _expected(arch, args)
     found, last = dict(tensors), list[str]()
-    if any(key not in bare for key in tensors):
+    if may_have_one and any(key not in bare for key in tensors):
         two, three = (_expected(arch, args, num_classes) for num_classes in (2, 3))
         last = [key for key, value in two.items() if value.shape != three[key].shape]
         if classes := next((len(found[key]) for key in last if key in found and found[key].ndim), 0):
@@ -144,5 +129,5 @@ def build(
     model.load_state_dict(tensors)
     broken = [key for key, value in model.state_dict().items() if not torch.isfinite(value).all()]
     if broken:
-        raise ReleaseError(f"the weights are not finite: {summary(broken)}")
+        raise ReleaseError(f"the weights are not finite: {few(broken, 10)}")
     return model.eval()

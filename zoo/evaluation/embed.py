@@ -68,12 +68,9 @@ def embed(
             or a file that cannot be written.
     """
     if out is not None:  # before anything is encoded
-        ending = Path(out).suffix.lower()
-        if ending not in (".npz", ".parquet"):
-            raise ZooError(f'out: found "{out}", expected a file that ends in .npz or .parquet')
-        if ending == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        check_writable(Path(out), "out", ".npz .parquet")
+        if Path(out).suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
             raise ZooError(f'out: "{out}" needs the package pyarrow: pip install pyarrow')
-        check_writable(Path(out))
     images, opened = open_images(data, split)
     encoder = open_encoder(release_or_model, preprocess, device=device, workers=workers)
     features, places, left_out = encode_images(images, encoder, "embedding", max_bad_images)

@@ -225,10 +225,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
         if not known:
             told = f'model: {type(model).__name__} has no "pretrained_cfg", so its images are made as'
             warnings.warn(f"{told} ImageNet's, {plain}; else give preprocess=", ZooWarning, stacklevel=4)
-    if isinstance(plain, Mapping):
-        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
-    found = parse(Input, plain, where, ZooError).model_dump()
-    return Preprocess(**{**found, "mean": tuple(found["mean"]), "std": tuple(found["std"])})
+    return Preprocess(**parse(Input, plain, where, ZooError).model_dump())
 
 
 def check_encoder(model: nn.Module, size: int) -> None:

@@ -166,7 +166,8 @@ def folder_of(
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)
     config = format.read_config(folder)
     # a plain timm model has its centers among the weights
-    wanted = format.recorded_tensors(config["zoo"]) if config["zoo"]["recipe_sha256"] else []
+    tensors = (format.CENTERS, format.IMAGES) if config["zoo"]["recipe_sha256"] else ()
+    wanted = [name for name in tensors if config["zoo"].get(format.HASHED[name])]
     wanted += [format.WEIGHTS] if weights else []
     if lacking := [name for name in wanted if not isfile(folder / name)]:
         fetch(lacking, folder.name)

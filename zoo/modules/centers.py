@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -61,10 +60,3 @@ class Centers(_Tensors):
         """Return the cosine similarity of every two centers `[C, C]`; the bias plays no part."""
         unit = F.normalize(self.weight, dim=1)
         return (unit @ unit.T).clamp(-1, 1)
-
-    def nearest_other(self) -> tuple[Tensor, Tensor]:
-        """Return cosine and index `[C]` of the most similar other class of each; ZooError for C < 2."""
-        if len(self.weight) < 2:
-            raise ZooError(f"centers: found {len(self.weight)} class, expected at least 2")
-        cosine, index = self.similarity().fill_diagonal_(-torch.inf).max(dim=1)
-        return cosine, index

@@ -61,11 +61,6 @@ def holds_release(folder: Path) -> bool:
     return isfile(folder / CONFIG) or isfile(folder / _WRITING / CONFIG)
 
 
-def recorded_tensors(zoo: Mapping[str, Any]) -> list[str]:
-    """Return the tensor files beside the weights that the key "zoo" of `config.json` has hashes of."""
-    return [name for name in (CENTERS, IMAGES) if zoo.get(HASHED[name])]
-
-
 def read_text(file: Path) -> str:
     """Read a file of the release; a `ReleaseError` says that it is missing, no text, or far too large."""
     if not isfile(file):
@@ -138,7 +133,6 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
         subset = infer_imagenet_subset({"num_classes": classes})
         info = ImageNetInfo(subset) if subset else None
         names = [info.index_to_description(index) if info else index for index in range(classes)]
-    pixels = resolve_data_config({}, pretrained_cfg=cfg)  # with timm's defaults
     return {
         "architecture": architecture,
         "num_classes": classes,
@@ -147,7 +141,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
         "pretrained_cfg": {
             "tag": tag,
             "custom_load": False,
-            **{key: list(value) if isinstance(value, tuple) else value for key, value in pixels.items()},
+            **resolve_data_config({}, pretrained_cfg=cfg),  # with timm's defaults
             "fixed_input_size": cfg.get("fixed_input_size", False),
             "first_conv": cfg.get("first_conv"),
             "classifier": cfg.get("classifier"),

@@ -158,8 +158,6 @@ class Release:
         These are the softmax of the centers' logits, without a class prior. The encoder is loaded once.
         """
         centers = self.require_centers()
-        if type(k) is not int or k < 1:
-            raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
             features = self._encoder(self.transform()(image).unsqueeze(0))
         nearest = centers.nearest(features, k)
@@ -216,12 +214,6 @@ class Release:
         with card.changing(self.path) as (config, _):
             config["pretrained_cfg"]["license"] = license
         return Release.at(self.path)
-
-    def render_card(self) -> str:
-        """Write the card anew from what the release records, and return it; notes between its marks stay."""
-        with card.changing(self.path):
-            pass
-        return self.card
 
 
 def _load(

@@ -38,8 +38,9 @@ _Count = Annotated[int, Field(ge=0)]
 _Width = Annotated[int, Field(gt=0, le=1 << 20)]
 _Side = Annotated[int, Field(gt=0, le=MAX_PIXELS)]
 _CropPct = Annotated[float, Field(ge=0.1, le=1)]
-_Mean = Annotated[list[float], Field(min_length=3, max_length=3)]
-_Std = Annotated[list[Annotated[float, Field(ge=1e-4)]], Field(min_length=3, max_length=3)]
+_Mean = Annotated[tuple[float, float, float], Field(strict=False)]  # a list, too
+_Deviation = Annotated[float, Field(ge=1e-4)]
+_Std = Annotated[tuple[_Deviation, _Deviation, _Deviation], Field(strict=False)]
 
 
 class Input(Config):

@@ -122,7 +122,7 @@ def write_release(
         (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
         check_release(written := Release.at(staging))  # nobody could read what is refused here
         loaded = written.load(dtype=next(encoder.parameters()).dtype).eval()
-        if not _agree(_output(loaded, preprocess.input_size), _output(encoder, preprocess.input_size)):
+        if not agree(output(loaded, preprocess.input_size), output(encoder, preprocess.input_size)):
             raise ReleaseError(f"{name}: {arch} with {model_args} does not compute what the encoder does")
     return Release.at(folder)
 
@@ -149,18 +149,23 @@ def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | 
     with torch.no_grad():
         head.weight.copy_(centers.weight)
         head.bias.copy_(centers.bias)
-        expected = head(_output(encoder, size))
-    return model if _agree(_output(model.requires_grad_(False).eval(), size), expected) else None
+        expected = head(output(encoder, size))
+    return model if agree(output(model.requires_grad_(False).eval(), size), expected) else None
 
 
-def _output(model: nn.Module, size: int) -> Tensor:
-    """Return what a model makes of two random images, always the same."""
-    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+def noise(*shape: int) -> Tensor:
+    """Return random images, always the same."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def output(model: nn.Module, size: int) -> Tensor:
+    """Return what a model makes of two images of noise."""
+    images = noise(2, 3, size, size)
     with torch.no_grad():
         return model(images.to(next(model.parameters()).dtype))  # type: ignore[no-any-return]
 
 
-def _agree(found: Tensor, expected: Tensor) -> bool:
+def agree(found: Tensor, expected: Tensor) -> bool:
     """Whether two outputs agree to float32's error at their size."""
     atol = 1e-4 * float(expected.abs().max())
     return found.shape == expected.shape and torch.allclose(found, expected, 1e-3, atol)
