@@ -1,7 +1,6 @@
 """Learned class centers: the product of PaCo and of every classifier."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,14 +16,7 @@ class Nearest(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
 
 
-class _Tensors(NamedTuple):
-    weight: Tensor
-    bias: Tensor
-    class_counts: Tensor
-    prototypes: Tensor | None = None
-
-
-class Centers(_Tensors):
+class Centers(NamedTuple):
     """One center per class: its logit for pooled features x `[D_f]` is `weight[c] . x + bias[c]`.
 
     Attributes:
@@ -32,19 +24,18 @@ class Centers(_Tensors):
         bias: offsets `[C]`.
         class_counts: training images of each class `[C]`, int64; -1 where not known.
         prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
-        class_names: C of them, no member of the tuple; empty for centers that are in no release.
+        class_names: C of them; empty for centers that are in no release.
     """
 
-    class_names: tuple[str, ...]
+    weight: Tensor
+    bias: Tensor
+    class_counts: Tensor
+    prototypes: Tensor | None = None
+    class_names: tuple[str, ...] = ()
 
-    def __new__(cls, *tensors: Any, class_names: Sequence[str] = (), **named: Any) -> Self:
-        centers = super().__new__(cls, *tensors, **named)
-        centers.class_names = tuple(class_names)
-        return centers
-
-    def _replace(self, /, **changes: Any) -> Self:
-        """Return a copy with other members, `class_names` among them."""
-        return type(self)(**{**self._asdict(), "class_names": self.class_names, **changes})
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that there are, by name."""
+        return {name: each for name, each in self._asdict().items() if isinstance(each, Tensor)}
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits `[N, C]` of pooled features `[N, D_f]`, without a class prior."""

@@ -61,7 +61,7 @@ def finish(
         assert centers is not None  # a method is one of the objective `classify`
         centers = close(recipe.method, centers, lambda: data.train)
     if half and centers is not None:
-        centers = centers._replace(**round_to_half(centers._asdict()))
+        centers = centers._replace(**round_to_half(centers.tensors()))  # type: ignore[arg-type]
     # its folder is named by the encoder's weights, so what is there can always be continued
     probe_run = ProbeRun(recipe.data, state, resume=True)
     entries = [

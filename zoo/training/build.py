@@ -13,7 +13,7 @@ from zoo import backbones, hub
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batches import derive_seed
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
-from zoo.modules import Centers, Normalization, Teacher, has_batchnorm
+from zoo.modules import Centers, Teacher, has_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.recipe import Recipe
@@ -104,7 +104,7 @@ def teachers_of(recipe: Recipe) -> list[str]:
 
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
     """Build the recipe's teachers, each a classifier of the data's classes in their order."""
-    given = Normalization(tuple(recipe.data.mean), tuple(recipe.data.std))
+    given = (recipe.data.mean, recipe.data.std)
     teachers = list[Teacher]()
     for name in teachers_of(recipe):
         try:
@@ -115,7 +115,7 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
                 backbones.check_input(encoder, size)
         except ZooError as error:
             raise TrainingError(f'{TEACHERS}: "{name}": {error}') from None
-        own = Normalization(tuple(opened.preprocess.mean), tuple(opened.preprocess.std))
+        own = (opened.preprocess.mean, opened.preprocess.std)
         teachers.append(Teacher(encoder, centers, own=own, given=given, sha256=teacher_sha256(opened.config)))
     return tuple(teachers)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.errors import RecipeError, did_you_mean
-from zoo.modules import APART
+from zoo.modules import KeyQueue, MomentumEncoder, Teacher
 from zoo.objectives import Objective
 from zoo.recipe.sections import AverageSection, OptimizerSection, ScheduleSection
 
@@ -145,7 +145,13 @@ class EMA:
 
 def averaged(objective: Objective) -> dict[str, Tensor]:
     """Return by name what is averaged of an objective's state, the live tensors."""
-    apart = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, APART))
-    buffers = {name: each for name, each in objective.named_buffers() if not name.startswith(apart)}
-    statistics = {n: each for n, each in buffers.items() if n.endswith(("running_mean", "running_var"))}
-    return {n: p for n, p in objective.named_parameters() if p.requires_grad} | statistics
+    released, live = released_state(objective), (*objective.named_parameters(), *objective.named_buffers())
+    statistics = ("running_mean", "running_var")
+    return {n: each for n, each in live if n in released and (each.requires_grad or n.endswith(statistics))}
+
+
+def released_state(objective: Objective) -> dict[str, Tensor]:
+    """Return the state that a release is made of: without queues, key encoders and teachers."""
+    kinds = (KeyQueue, MomentumEncoder, Teacher)
+    others = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, kinds))
+    return {name: value for name, value in objective.state_dict().items() if not name.startswith(others)}
