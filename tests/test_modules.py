@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo import backbones
+from zoo.backbones import evaluating
 from zoo.errors import TrainingError, ZooError
 from zoo.modules import (
     KeyQueue,
     MomentumEncoder,
     batchnorm,
     convert_ghost_batchnorm,
-    evaluating,
     running_statistics,
     synchronize_batchnorm,
 )

@@ -9,13 +9,6 @@ from torch import Tensor
 from zoo.errors import ZooError
 
 
-class Nearest(NamedTuple):
-    """The k nearest classes of N features, most probable first: softmax of the logits, and class `[N, k]`."""
-
-    probability: Tensor
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
-
-
 class Centers(NamedTuple):
     """One center per class: its logit for pooled features x `[D_f]` is `weight[c] . x + bias[c]`.
 
@@ -41,12 +34,15 @@ class Centers(NamedTuple):
         """Return the logits `[N, C]` of pooled features `[N, D_f]`, without a class prior."""
         return F.linear(features, self.weight.to(features), self.bias.to(features))
 
-    def nearest(self, features: Tensor, k: int = 5) -> Nearest:
-        """Return the k most probable classes of pooled features `[N, D_f]`, at most C; ZooError for k < 1."""
+    def nearest(self, features: Tensor, k: int = 5) -> tuple[Tensor, Tensor]:
+        """Return probability and index `[N, k]` of the most probable classes of pooled features `[N, D_f]`.
+
+        These are softmax of the logits, at most C of them; ZooError for k < 1.
+        """
         if k < 1:
             raise ZooError(f"k: found {k}, expected at least 1")
-        probability = self.logits(features).softmax(dim=1)
-        return Nearest(*probability.topk(min(k, len(self.weight)), dim=1))
+        probability, index = self.logits(features).softmax(dim=1).topk(min(k, len(self.weight)), dim=1)
+        return probability, index
 
     def similarity(self) -> Tensor:
         """Return the cosine similarity of every two centers `[C, C]`; the bias plays no part."""

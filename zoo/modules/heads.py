@@ -1,7 +1,6 @@
 """What follows the encoder: projection heads and classifiers; and a trained classifier as teacher."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Self
 
@@ -37,13 +36,13 @@ def projection_head(
     always takes those of its input.
     """
     head = nn.Sequential()
-    for before, after in pairwise([in_features, *[hidden] * (layers - 1)]):
+    *inner, last = pairwise([in_features, *[hidden] * (layers - 1), out_features])
+    for before, after in inner:
         head.append(nn.Linear(before, after, bias=not batchnorm))
         if batchnorm:
             head.append(nn.BatchNorm1d(after, track_running_stats=running_statistics))
         head.append(nn.ReLU(inplace=True))
-    before = hidden if layers > 1 else in_features
-    head.append(nn.Linear(before, out_features, bias=last_bias and not last_batchnorm))
+    head.append(nn.Linear(*last, bias=last_bias and not last_batchnorm))
     if last_batchnorm:
         head.append(nn.BatchNorm1d(out_features, affine=False, track_running_stats=running_statistics))
     return head
@@ -150,15 +149,3 @@ class Teacher(nn.Module):
         features = self.encoder(images * self.scale + self.shift)
         with torch.autocast(features.device.type, enabled=False):  # as `full_logits`
             return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:  # parents come first, so a child of another mode has the last word
-            part.train(training)  # not the flag alone: a class may do more there

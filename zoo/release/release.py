@@ -162,9 +162,9 @@ class Release:
             raise ReleaseError(f"k: found {k!r}, expected 1 or more")
         with torch.no_grad():
             features = self._encoder(self.transform()(image).unsqueeze(0))
-        nearest = centers.nearest(features, k)
-        classes = (centers.class_names[index] for index in nearest.index[0].tolist())
-        return list(zip(classes, nearest.probability[0].tolist(), strict=True))
+        probability, index = centers.nearest(features, k)
+        classes = (centers.class_names[c] for c in index[0].tolist())
+        return list(zip(classes, probability[0].tolist(), strict=True))
 
     @cached_property
     def _encoder(self) -> nn.Module:

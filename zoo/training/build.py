@@ -18,7 +18,7 @@ from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.release.provenance import TEACHERS, teacher_sha256
+from zoo.release.provenance import TEACHERS, teacher_sha256, teachers_of
 from zoo.release.release import NO_ARGUMENTS
 from zoo.release.schema import check_words
 from zoo.training.monitor import split_validation
@@ -96,17 +96,11 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     return encoder, opened.centers
 
 
-def teachers_of(recipe: Recipe) -> list[str]:
-    """Return the names of the releases, none where labels alone teach."""
-    section = recipe.objective
-    return section.distill.teachers if isinstance(section, Classify.Config) and section.distill else []
-
-
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
     """Build the recipe's teachers, each a classifier of the data's classes in their order."""
     given = (recipe.data.mean, recipe.data.std)
     teachers = list[Teacher]()
-    for name in teachers_of(recipe):
+    for name in teachers_of(recipe.model_dump()):
         try:
             opened = hub.open(name)
             centers = _of_classes(opened, dataset.class_names)

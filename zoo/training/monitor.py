@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.backbones import evaluating
 from zoo.data import ImageDataset, eval_images
 from zoo.data.batches import derive_seed
 from zoo.data.long_tail import stratified_split
 from zoo.errors import DataError
 from zoo.functional import knn_predict
-from zoo.modules import evaluating
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training.optim import released_state

@@ -59,14 +59,13 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
 
 
 def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:
-    """Group parameters so that only what is exempt by name has no weight decay."""
-    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
+    """Group parameters so that only what is exempt by name has no weight decay, as timm does since 1.0.27."""
     exempt: set[str] = getattr(objective, "no_weight_decay", set)()
-    groups: list[dict[str, Any]] = [
-        {"params": [p for name, p in trained if name not in exempt]},
-        {"params": [p for name, p in trained if name in exempt], "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+    decaying, others = dict[str, Any](params=[]), dict[str, Any](params=[], weight_decay=0.0)
+    for name, parameter in objective.named_parameters():
+        if parameter.requires_grad:
+            (others if name in exempt else decaying)["params"].append(parameter)
+    return [group for group in (decaying, others) if group["params"]]
 
 
 def build_schedule(
