@@ -35,9 +35,9 @@ class Centers(NamedTuple):
         return F.linear(features, self.weight.to(features), self.bias.to(features))
 
     def nearest(self, features: Tensor, k: int = 5) -> tuple[Tensor, Tensor]:
-        """Return probability and index `[N, k]` of the most probable classes of pooled features `[N, D_f]`.
+        """Return probability and index of the k most probable classes `[N, k]`; ZooError for k < 1.
 
-        These are softmax of the logits, at most C of them; ZooError for k < 1.
+        Probabilities are the softmax of the logits of pooled features `[N, D_f]`; k is at most C.
         """
         if k < 1:
             raise ZooError(f"k: found {k}, expected at least 1")

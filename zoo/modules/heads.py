@@ -106,8 +106,7 @@ def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
     return classifier.weight.detach(), classifier.bias.detach()  # type: ignore[operator]
 
 
-Normalization = tuple[Sequence[float], Sequence[float]]
-"""Mean and std of red, green and blue: how pixels in 0..1 became a network's input, (x - mean) / std."""
+Normalization = tuple[Sequence[float], Sequence[float]]  # of pixels in 0..1: (x - mean) / std, by channel
 
 
 class Teacher(nn.Module):

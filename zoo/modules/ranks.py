@@ -4,8 +4,6 @@
 same number of rows of a batch. With one process every method is the identity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,10 +32,6 @@ class Ranks:
         self.generator = None if self.alone else torch.Generator(device)
         # for what one rank does while the others wait: decoding, measuring
         self._patient: Any = None if self.alone else dist.new_group(backend="gloo", timeout=timedelta(days=7))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
-        """Return itself: the copy of a module is in the same process."""
-        return self
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]` of any type.

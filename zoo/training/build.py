@@ -1,7 +1,5 @@
 """From a recipe to what is trained: the objective with its start and teachers, and the batches."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Connects the processes that torchrun has started, and says so when one of them is lost."""
 
-from __future__ import annotations
-
 import atexit
 import inspect
 import os

@@ -1,7 +1,5 @@
 """What a training leaves, or has by a checkpoint, and what a release records of how it was trained."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

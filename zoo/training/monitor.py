@@ -3,8 +3,6 @@
 What would be released is evaluated, by rank 0. Nothing draws a random number or changes the objective.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext

@@ -17,8 +17,6 @@ Sources: by class, Cui et al. 2021 (PaCo), https://arxiv.org/abs/2107.12028, fig
 https://arxiv.org/abs/2005.10242; tolerance, Wang and Liu 2021, https://arxiv.org/abs/2012.09740.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

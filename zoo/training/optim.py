@@ -1,7 +1,5 @@
 """Optimizer and learning-rate schedule, both from timm, and the moving average of the weights (EMA)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +38,7 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
     fused = isinstance(kind, type) and issubclass(kind, FUSED)
     fused = fused and not {"foreach", "fused", "differentiable", "dampening"} & {*section.args}
     try:
-        optimizer: torch.optim.Optimizer = timm.optim.create_optimizer_v2(
+        return timm.optim.create_optimizer_v2(  # type: ignore[no-any-return]
             objective,
             opt=section.name,
             lr=section.lr,
@@ -55,7 +53,6 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         found = f'optimizer.args: timm\'s "{section.name}" refuses {section.args}'
         raise RecipeError(f"{found}: {error}") from None
-    return optimizer
 
 
 def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:

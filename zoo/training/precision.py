@@ -1,7 +1,5 @@
 """Where and in which precision a step computes: device, threads, autocast, compilation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Where the time of a training step goes: the table of `zoo pretrain RECIPE --profile`."""
 
-from __future__ import annotations
-
 import os
 import time
 
