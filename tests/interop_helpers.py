@@ -40,7 +40,7 @@ def release_case(name: str, folder: Path) -> tuple[Release, nn.Module]:
     centers = some_centers(backbones.feature_dim(encoder))
     if case.half:
         encoder.load_state_dict(round_to_half(encoder.state_dict()))
-        centers = centers._replace(**round_to_half(centers._asdict()))
+        centers = centers._replace(**round_to_half(centers.tensors()))
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     preprocess = Preprocess(case.size, case.crop_pct, case.interpolation, mean, std)
     given = {"centers": centers, "preprocess": preprocess, "dtype": "float16" if case.half else "float32"}

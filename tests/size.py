@@ -14,7 +14,7 @@ ROOMS = {
     "report": 1300, "cli": 750, "top level": 700,
 }  # fmt: skip
 # still to be reached: until then these may only fall
-NOT_YET = {"modules": 778, "top level": 1050, "zoo/ in all": 17_150}
+NOT_YET = {"top level": 1050, "zoo/ in all": 17_150}
 
 
 def lines(path: Path) -> int:

@@ -28,7 +28,7 @@ def test_nearest_classes_are_those_of_the_largest_logits_the_bias_included() -> 
     assert index.tolist() == [[2, 0], [0, 2]]
     total = np.exp([1.0, 0.5, 2.0]).sum()
     assert probability[0].tolist() == pytest.approx([np.exp(2) / total, np.exp(1) / total])
-    assert centers.nearest(torch.zeros(1, 3), k=9).index.shape == (1, 3)
+    assert centers.nearest(torch.zeros(1, 3), k=9)[1].shape == (1, 3)
     with pytest.raises(zoo.ZooError, match="k: found 0"):
         centers.nearest(torch.zeros(1, 3), k=0)
 

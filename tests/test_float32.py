@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from zoo.evaluation.encode import extract
-from zoo.training.precision import fastest_kernels
+from zoo.training.precision import float32_products
 
 CUDNN, MATMUL = torch.backends.cudnn, torch.backends.cuda.matmul
 SURROUNDINGS: list[Callable[[], object]] = [
@@ -34,7 +34,7 @@ def surroundings(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_a_training_rounds_convolutions_only_where_it_says_so(precision: str) -> None:
     before = settings()
-    with fastest_kernels(torch.device("cpu"), precision):
+    with float32_products(precision, fastest=True):
         conv, _, matmul = settings()
         assert conv == ("tf32" if precision == "tf32" else "ieee")
         assert matmul != "tf32"

@@ -23,7 +23,7 @@ from zoo.objectives import Output
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective
 from zoo.training.build import open_loader
-from zoo.training.precision import fastest_kernels, place
+from zoo.training.precision import float32_products, place
 from zoo.training.step import Stepper
 
 pytestmark = [
@@ -154,7 +154,7 @@ def test_convolutions_are_rounded_only_where_a_recipe_says_so() -> None:
         conv.float().cuda()
         errors = {}
         for precision in ("fp32", "tf32"):
-            with fastest_kernels(GPU, precision):
+            with float32_products(precision, fastest=True):
                 errors[precision] = float((conv(images.cuda()).cpu() - exact).abs().max() / exact.abs().max())
         features = extract(
             torch.nn.Sequential(conv, torch.nn.Flatten()), [(images, torch.zeros(64))], device=GPU, count=64

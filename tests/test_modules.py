@@ -13,18 +13,17 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo import backbones
+from zoo.backbones import evaluating
 from zoo.errors import TrainingError, ZooError
 from zoo.modules import (
     KeyQueue,
     MomentumEncoder,
     batchnorm,
     convert_ghost_batchnorm,
-    evaluating,
-    freeze_patch_embedding,
     running_statistics,
-    set_sincos_positions,
     synchronize_batchnorm,
 )
+from zoo.objectives.moco_v3 import freeze_patch_embedding, set_sincos_positions
 
 
 @pytest.mark.parametrize("batches", [[3, 5, 1, 7, 2], [10], [25], [9, 11, 1]])

@@ -12,11 +12,11 @@ from tests import reference
 from tests.objective_helpers import COUNTS, INFO, batch, build, config, step
 from tests.release_helpers import some_centers, trained_encoder
 from zoo import functional
-from zoo.modules import Normalization, Teacher
+from zoo.modules import Teacher
 from zoo.objectives import Batch, DataInfo
 
 PRIOR = [0.6, 0.3, 0.1]
-UNIT = Normalization((0.0,) * 3, (1.0,) * 3)
+UNIT = ((0.0,) * 3, (1.0,) * 3)
 LDAM = {"name": "ldam", "max_margin": 0.5, "scale": 30.0, "reweight_from": 0.8, "beta": 0.9999}
 TEACH = {"distill": {"teachers": ["a", "b"], "weight": 0.7, "tau": 3.0}}
 

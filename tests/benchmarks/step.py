@@ -21,7 +21,7 @@ from tests.benchmarks.harness import Row, gate, timed
 from zoo.data import Batch, ImageDataset
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.precision import compiled, fastest_kernels, place
+from zoo.training.precision import compiled, float32_products, place
 from zoo.training.step import Stepper
 
 
@@ -105,7 +105,10 @@ def _row(
     precision = f"{recipe.training.precision} against 16-mixed" if gpu else "fp32 both"
     note = f"{precision}; {', '.join(changes) or 'the recipe as it is'}"
     repeated = (30, 10) if gpu else (7, 2)
-    with compiled(objective, recipe.training.compile), fastest_kernels(device, recipe.training.precision):
+    with (
+        compiled(objective, recipe.training.compile),
+        float32_products(recipe.training.precision, fastest=True),
+    ):
         return timed(row_name, "lightly", both, target, equal, device, *repeated, note=note)
 
 

@@ -3,7 +3,8 @@
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import timm
@@ -13,18 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 from zoo.backbones import cifar as cifar  # imported for its registration with timm
 from zoo.errors import ZooError, did_you_mean, first_line
-from zoo.modules.heads import evaluating
-
-__all__ = [
-    "SkipInit",
-    "check_encoder",
-    "check_input",
-    "create",
-    "feature_dim",
-    "is_own",
-    "name_of",
-    "size_built_for",
-]
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
 
@@ -128,6 +117,18 @@ def check_input(model: nn.Module, size: int) -> Any:
             raise ZooError(f"{name}: found {found}, expected 3: red, green, blue") from error
         reason = f"{first_line(error).rstrip('.')}.{_size_hint(model, size)}"
         raise ZooError(f"{name} takes no {size} x {size} images: {reason}") from error
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:  # parents come first, so a child of another mode has the last word
+            part.train(training)  # not the flag alone: a class may do more there
 
 
 def _size_hint(model: nn.Module, size: int) -> str:

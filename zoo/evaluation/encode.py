@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from zoo import backbones, hub
+from zoo.backbones import evaluating
 from zoo.config import parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
 from zoo.errors import DataError, ZooError, ZooWarning
-from zoo.modules import evaluating
 from zoo.recipe import Recipe
 from zoo.release import Preprocess, Release
 from zoo.release.schema import Input

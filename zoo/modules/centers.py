@@ -1,7 +1,6 @@
 """Learned class centers: the product of PaCo and of every classifier."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,21 +8,7 @@ from torch import Tensor
 from zoo.errors import ZooError
 
 
-class Nearest(NamedTuple):
-    """The k nearest classes of N features, most probable first: softmax of the logits, and class `[N, k]`."""
-
-    probability: Tensor
-    index: Tensor  # type: ignore[assignment]  # shadows tuple.index, as in `Batch`
-
-
-class _Tensors(NamedTuple):
-    weight: Tensor
-    bias: Tensor
-    class_counts: Tensor
-    prototypes: Tensor | None = None
-
-
-class Centers(_Tensors):
+class Centers(NamedTuple):
     """One center per class: its logit for pooled features x `[D_f]` is `weight[c] . x + bias[c]`.
 
     Attributes:
@@ -31,30 +16,32 @@ class Centers(_Tensors):
         bias: offsets `[C]`.
         class_counts: training images of each class `[C]`, int64; -1 where not known.
         prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
-        class_names: C of them, no member of the tuple; empty for centers that are in no release.
+        class_names: C of them; empty for centers that are in no release.
     """
 
-    class_names: tuple[str, ...]
+    weight: Tensor
+    bias: Tensor
+    class_counts: Tensor
+    prototypes: Tensor | None = None
+    class_names: tuple[str, ...] = ()
 
-    def __new__(cls, *tensors: Any, class_names: Sequence[str] = (), **named: Any) -> Self:
-        centers = super().__new__(cls, *tensors, **named)
-        centers.class_names = tuple(class_names)
-        return centers
-
-    def _replace(self, /, **changes: Any) -> Self:
-        """Return a copy with other members, `class_names` among them."""
-        return type(self)(**{**self._asdict(), "class_names": self.class_names, **changes})
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that there are, by name."""
+        return {name: each for name, each in self._asdict().items() if isinstance(each, Tensor)}
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits `[N, C]` of pooled features `[N, D_f]`, without a class prior."""
         return F.linear(features, self.weight.to(features), self.bias.to(features))
 
-    def nearest(self, features: Tensor, k: int = 5) -> Nearest:
-        """Return the k most probable classes of pooled features `[N, D_f]`, at most C; ZooError for k < 1."""
+    def nearest(self, features: Tensor, k: int = 5) -> tuple[Tensor, Tensor]:
+        """Return probability and index of the k most probable classes `[N, k]`; ZooError for k < 1.
+
+        Probabilities are the softmax of the logits of pooled features `[N, D_f]`; k is at most C.
+        """
         if k < 1:
             raise ZooError(f"k: found {k}, expected at least 1")
-        probability = self.logits(features).softmax(dim=1)
-        return Nearest(*probability.topk(min(k, len(self.weight)), dim=1))
+        probability, index = self.logits(features).softmax(dim=1).topk(min(k, len(self.weight)), dim=1)
+        return probability, index
 
     def similarity(self) -> Tensor:
         """Return the cosine similarity of every two centers `[C, C]`; the bias plays no part."""

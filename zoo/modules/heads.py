@@ -1,9 +1,8 @@
 """What follows the encoder: projection heads and classifiers; and a trained classifier as teacher."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Self
 
 import torch
 import torch.nn.functional as F
@@ -37,13 +36,13 @@ def projection_head(
     always takes those of its input.
     """
     head = nn.Sequential()
-    for before, after in pairwise([in_features, *[hidden] * (layers - 1)]):
+    *inner, last = pairwise([in_features, *[hidden] * (layers - 1), out_features])
+    for before, after in inner:
         head.append(nn.Linear(before, after, bias=not batchnorm))
         if batchnorm:
             head.append(nn.BatchNorm1d(after, track_running_stats=running_statistics))
         head.append(nn.ReLU(inplace=True))
-    before = hidden if layers > 1 else in_features
-    head.append(nn.Linear(before, out_features, bias=last_bias and not last_batchnorm))
+    head.append(nn.Linear(*last, bias=last_bias and not last_batchnorm))
     if last_batchnorm:
         head.append(nn.BatchNorm1d(out_features, affine=False, track_running_stats=running_statistics))
     return head
@@ -61,7 +60,7 @@ def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
 
 
 class CosineClassifier(nn.Module):
-    """The cosine between features `[B, D]` and each of C classes' weights: `[B, C]`, in float32.
+    """The cosine between features `[B, D]` and each of C classes' weights: `[B, C]`; see `full_logits`.
 
     Source, also of the initial values: github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear).
     """
@@ -71,8 +70,7 @@ class CosineClassifier(nn.Module):
         self.weight = nn.Parameter(F.normalize(torch.rand(classes, features) * 2 - 1, dim=1))
 
     def forward(self, features: Tensor) -> Tensor:
-        with torch.autocast(features.device.type, enabled=False):
-            return F.linear(unit_rows(features), unit_rows(self.weight))
+        return F.linear(unit_rows(features), unit_rows(self.weight))
 
 
 class ScaledClassifier(nn.Linear):
@@ -94,8 +92,9 @@ class ScaledClassifier(nn.Linear):
         return F.linear(features, *self.scaled())
 
 
+@torch.no_grad()
 def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return weight `[C, D]` and bias `[C]` of the linear classifier that decides as `classifier` does.
+    """Return weight `[C, D]` and bias `[C]`, detached, of the linear classifier that decides as this one.
 
     Of a cosine classifier these are its directions: the features' own norm changes no order of classes.
     """
@@ -104,14 +103,10 @@ def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
     if isinstance(classifier, CosineClassifier):
         weight = F.normalize(classifier.weight, dim=1)
         return weight, torch.zeros_like(weight[:, 0])
-    return classifier.weight, classifier.bias  # type: ignore[return-value]
+    return classifier.weight.detach(), classifier.bias.detach()  # type: ignore[operator]
 
 
-class Normalization(NamedTuple):
-    """How pixels in 0..1 became a network's input: (x - mean) / std, of red, green and blue."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+Normalization = tuple[Sequence[float], Sequence[float]]  # of pixels in 0..1: (x - mean) / std, by channel
 
 
 class Teacher(nn.Module):
@@ -153,16 +148,3 @@ class Teacher(nn.Module):
         features = self.encoder(images * self.scale + self.shift)
         with torch.autocast(features.device.type, enabled=False):  # as `full_logits`
             return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts."""
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        module.eval()
-        yield
-    finally:
-        for part, training in modes:  # parents come first, so a child of another mode has the last word
-            if part.training != training:
-                part.train(training)  # not the flag alone: a class may do more there

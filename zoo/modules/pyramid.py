@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from timm.models import FeatureInfo
 from torch import Tensor, nn
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
@@ -22,11 +23,11 @@ class FeatureMaps(nn.Module):
 
     def __init__(self, encoder: nn.Module, names: Sequence[str] | None = None) -> None:
         super().__init__()
-        channels = getattr(getattr(encoder, "feature_info", None), "channels", None)
-        if not callable(channels):  # a whole timm model has a list there
+        info = getattr(encoder, "feature_info", None)
+        if not isinstance(info, FeatureInfo):  # a whole timm model has a list there
             found = f"encoder: found a {type(encoder).__name__} without feature maps"
             raise ZooError(f"{found}, expected one of zoo.load(name, features_only=True)")
-        self.encoder, self.channels = encoder, list[int](channels())
+        self.encoder, self.channels = encoder, list[int](info.channels())
         self.names = [str(i) for i in range(len(self.channels))] if names is None else list(names)
         if len(self.names) != len(self.channels):
             raise ZooError(

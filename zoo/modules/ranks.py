@@ -4,8 +4,6 @@
 same number of rows of a batch. With one process every method is the identity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,13 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-WAIT = timedelta(days=7)  # for what one rank does while the others wait: decoding, measuring
-
 _T = TypeVar("_T")
-
-# torch 2.14 has renamed both, and warns of the names that earlier ones have alone
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class Ranks:
@@ -35,30 +27,11 @@ class Ranks:
             rank, whose default generator it is then.
     """
 
-    def __init__(
-        self,
-        rank: int = 0,
-        size: int = 1,
-        *,
-        local_rank: int = 0,
-        device: str = "cpu",
-        timeout: timedelta | None = None,
-    ) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu") -> None:
         self.rank, self.size, self.alone = rank, size, size == 1
-        self.generator: torch.Generator | None = None
-        self._local_rank = local_rank
-        self._host: Any = None
-        self._patient: Any = None
-        if size > 1:
-            self.generator = torch.Generator(device)
-            # also beside NCCL: what the host decides is no GPU's. It would wait for half an hour by default
-            self._host = dist.new_group(backend="gloo", timeout=timeout)
-            # a barrier's own timeout holds on rank 0 alone: the others wait as long as their group does
-            self._patient = dist.new_group(backend="gloo", timeout=WAIT)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
-        """Return itself: the copy of a module is in the same process."""
-        return self
+        self.generator = None if self.alone else torch.Generator(device)
+        # for what one rank does while the others wait: decoding, measuring
+        self._patient: Any = None if self.alone else dist.new_group(backend="gloo", timeout=timedelta(days=7))
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]` of any type.
@@ -69,27 +42,23 @@ class Ranks:
 
     def others(self, rows: Tensor) -> Tensor:
         """Return the rows of the other ranks `[N - n, ...]`; differentiable as `gather` is."""
-        if self.alone:
-            return rows[:0]
-        everyones, n = self.gather(rows), len(rows)
-        return torch.cat([everyones[: n * self.rank], everyones[n * (self.rank + 1) :]])
+        everyones, start = self.gather(rows), self.rank * len(rows)
+        return torch.cat([everyones[:start], everyones[start + len(rows) :]])
 
     @torch.no_grad()
     def average_(self, tensors: Sequence[Tensor]) -> None:
         """Replace float tensors by their means over the ranks, in place."""
         if self.alone or not tensors:
             return
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        dist.all_reduce(flat)
-        flat /= self.size
-        means = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, mean in zip(tensors, means, strict=True):
+        means = self.all_reduce(torch.cat([tensor.flatten() for tensor in tensors])) / self.size
+        parts = torch.split(means, [tensor.numel() for tensor in tensors])
+        for tensor, mean in zip(tensors, parts, strict=True):
             tensor.copy_(mean.view_as(tensor))
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum over ranks of a tensor that has the same shape on all."""
         if not self.alone:
-            tensor = tensor.clone()
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
             dist.all_reduce(tensor)
         return tensor
 
@@ -100,8 +69,8 @@ class Ranks:
         """
         if self.alone:
             return values
-        ballot = torch.tensor(values, dtype=torch.int64)
-        dist.all_reduce(ballot, op=dist.ReduceOp.MAX, group=self._host)
+        ballot = torch.tensor(values)  # on the CPU, where the group is gloo's beside NCCL too
+        dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
         return tuple(ballot.tolist())
 
     def from_first(self, compute: Callable[[], _T]) -> _T:
@@ -114,18 +83,18 @@ class Ranks:
     def barrier(self) -> None:
         """Wait until every rank is here, however long one takes."""
         if not self.alone:
-            dist.monitored_barrier(self._patient, timeout=WAIT)
+            dist.barrier(self._patient)
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
         """Let the first rank of each node go before its others, which find what it fetched or decoded."""
-        waits = self._local_rank > 0
-        if waits:
+        first = dist.get_node_local_rank(fallback_rank=0) == 0
+        if not first:
             self.barrier()
         try:
             yield
         finally:
-            if not waits:
+            if first:
                 self.barrier()
 
 
@@ -134,17 +103,18 @@ ALONE = Ranks()
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks' rows; backward, each rank's rows get the sum of what all ranks have for them."""
+    """All ranks' rows; backward, each rank's rows get the sum of what all ranks have for them.
+
+    torch's own, `torch.distributed.nn.functional.all_gather`, is deprecated, and what replaces it private.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
-        ctx.size = ranks.size
-        out = rows.new_empty(ranks.size * len(rows), *rows.shape[1:])
-        _all_gather(out.view(torch.uint8), rows.contiguous().view(torch.uint8))  # gloo knows few types
-        return out
+        ctx.ranks, rows = ranks, rows.contiguous()
+        parts = [torch.empty_like(rows) for _ in range(ranks.size)]
+        dist.all_gather(parts, rows)
+        return torch.cat(parts)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        own = grad.new_empty(len(grad) // ctx.size, *grad.shape[1:])
-        _reduce_scatter(own, grad.contiguous())
-        return own, None
+        return ctx.ranks.all_reduce(grad).chunk(ctx.ranks.size)[ctx.ranks.rank], None

@@ -69,7 +69,6 @@ class BCL(Objective):
         loss = config.classification_weight * classification + config.contrast_weight * contrast
         return Output(loss, metrics, held={"q": a, "k": b, "classes": labels})
 
-    @torch.no_grad()
     def centers(self) -> Centers:
         """Return the classifier as a linear one; a class without images, never pushed away, is masked."""
         weight, bias = ((self.config.scale or 1.0) * each for each in as_linear(self.classifier))

@@ -183,7 +183,6 @@ class Classify(Objective):
         teachers = [teacher.sha256 for teacher in self.teachers]
         return {"teacher_sha256": teachers} if teachers else {}
 
-    @torch.no_grad()
     def centers(self) -> Centers:
         """Return the linear classifier that the head amounts to, of cosines at LDAM's scale.
 
@@ -194,7 +193,7 @@ class Classify(Objective):
             weight = self.config.loss.scale * weight
         if self.config.loss != "cross_entropy":
             weight, bias = functional.mask_classes(weight, bias, self.class_counts == 0)
-        return Centers(weight.detach(), bias.detach(), self.class_counts)
+        return Centers(weight, bias, self.class_counts)
 
 
 def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:

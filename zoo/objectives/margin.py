@@ -42,4 +42,4 @@ class Margin(TwoViews):
         loss = functional.margin_contrastive(z[first], other, same, margin=self.config.margin)
         # from the mean over all pairs to that over the known ones: exactly 1 where all are known
         loss = loss * (len(known) / known.sum().clamp(min=1).to(loss.dtype))
-        return Output(loss, {}, held={"views": (a, b)})
+        return Output(loss, {}, held={"q": a, "k": b, "scored": False})

@@ -1,15 +1,21 @@
-"""MoCo v3: symmetric in-batch contrast between a predictor and a momentum encoder; no queue."""
+"""MoCo v3: symmetric in-batch contrast between a predictor and a momentum encoder; no queue.
+
+Source: https://arxiv.org/abs/2104.02057; github.com/facebookresearch/moco-v3. A ViT's initial weights are
+timm's `weight_init: moco`, but for the patch embedding: there the authors have +-sqrt(6 / (3 p^2 + D)) and a
+zero bias, timm +-sqrt(1 / (3 p^2)) for both, for p = 16 about half of it.
+"""
 
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from torch import nn
+from timm.layers import PatchEmbed, build_sincos2d_pos_embed
+from torch import Tensor, nn
 
 from zoo import functional
-from zoo.backbones import feature_dim
+from zoo.backbones import feature_dim, name_of
+from zoo.errors import ZooError
 from zoo.modules import MomentumEncoder, Scheduled, Share, Tau, projection_head, unit_rows, value_at
-from zoo.modules.vit import freeze_patch_embedding, set_sincos_positions
 from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
 
 
@@ -76,3 +82,41 @@ class MoCoV3(Objective):
     def update(self, batch: Batch, output: Output) -> None:
         """Move the key encoder."""
         self.teacher.update((self.encoder, self.projector), value_at(self.config.momentum, self.progress))
+
+
+def freeze_patch_embedding(encoder: nn.Module) -> None:
+    """Freeze the projection of patches, `patch_embed.proj`; ZooError: for an encoder without one."""
+    _patch_embedding(encoder, "freeze_patch_embedding").proj.requires_grad_(False)
+
+
+@torch.no_grad()
+def set_sincos_positions(encoder: nn.Module) -> None:
+    """Write fixed two-dimensional sine-cosine values into `pos_embed` of a timm vision transformer.
+
+    With w_i = 10000^(-i / (D / 4)), the D values of the patch in row y and column x of the grid are
+    sin(w_i y), cos(w_i y), sin(w_i x), cos(w_i x), a quarter each; those of class and register tokens are
+    zero. They are the authors' on a square grid; on another one theirs numbers the patches by column.
+    ZooError: for an encoder without position embeddings of its own.
+    """
+    rows, columns = _patch_embedding(encoder, "sincos_positions").grid_size
+    patches, positions = rows * columns, getattr(encoder, "pos_embed", None)
+    # timm's encoders have one for each prefix token or, with `no_embed_class`, none
+    fitting = (patches, patches + getattr(encoder, "num_prefix_tokens", 0))
+    if not isinstance(positions, Tensor) or positions.shape[1] not in fitting:
+        lacks = f"no learned position embedding for each of {rows} x {columns} patches"
+        raise _unfit("sincos_positions", encoder, lacks)
+    grid = build_sincos2d_pos_embed([rows, columns], positions.shape[2], interleave_sin_cos=True)
+    positions.zero_()[0, -patches:] = grid
+    positions.requires_grad_(False)
+
+
+def _patch_embedding(encoder: nn.Module, key: str) -> Any:
+    embedding = getattr(encoder, "patch_embed", None)
+    if not isinstance(embedding, PatchEmbed):
+        raise _unfit(key, encoder, "no patch embedding")
+    return embedding
+
+
+def _unfit(key: str, encoder: nn.Module, lacks: str) -> ZooError:
+    expected = "a vision transformer, e.g. vit_small_patch16_224"
+    return ZooError(f"{key}: {name_of(encoder)} has {lacks}, expected {expected}")

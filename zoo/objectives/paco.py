@@ -104,7 +104,7 @@ class ParametricContrast(WithQueue):
 
     def centers(self) -> Centers:
         """Return the centers learned so far."""
-        return Centers(*(each.detach() for each in as_linear(self.learned.classifier)), self.class_counts)
+        return Centers(*as_linear(self.learned.classifier), self.class_counts)
 
 
 class PaCo(ParametricContrast, WithKeyEncoder):

@@ -160,9 +160,9 @@ class Release:
         centers = self.require_centers()
         with torch.no_grad():
             features = self._encoder(self.transform()(image).unsqueeze(0))
-        nearest = centers.nearest(features, k)
-        classes = (centers.class_names[index] for index in nearest.index[0].tolist())
-        return list(zip(classes, nearest.probability[0].tolist(), strict=True))
+        probability, index = centers.nearest(features, k)
+        classes = (centers.class_names[c] for c in index[0].tolist())
+        return list(zip(classes, probability[0].tolist(), strict=True))
 
     @cached_property
     def _encoder(self) -> nn.Module:

@@ -83,7 +83,7 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
     zoo = config["zoo"]
     if not zoo["has_centers"]:
         return None
-    names = config.get("label_names") or zoo.get("class_names") or ()
+    names = tuple(config.get("label_names") or zoo.get("class_names") or ())
     if zoo["recipe_sha256"] is None:
         tensors = read_tensors(folder / format.WEIGHTS, zoo["weights_sha256"])
         layer = config["pretrained_cfg"]["classifier"]

@@ -101,7 +101,7 @@ def write_release(
     with writing(f"{folder}: the release", ReleaseError), format.replacing(folder) as staging:
         tensors = {format.WEIGHTS: model.state_dict()}
         if centers is not None:
-            tensors[format.CENTERS] = {k: v for k, v in centers._asdict().items() if v is not None}
+            tensors[format.CENTERS] = centers.tensors()
         for file, found in tensors.items():
             separate = {k: v.detach().cpu().contiguous().clone() for k, v in found.items()}
             if dtype == "float16":

@@ -1,7 +1,5 @@
 """From a recipe to what is trained: the objective with its start and teachers, and the batches."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Sequence
@@ -13,12 +11,12 @@ from zoo import backbones, hub
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batches import derive_seed
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
-from zoo.modules import Centers, Normalization, Teacher, has_batchnorm
+from zoo.modules import Centers, Teacher, has_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.release.provenance import TEACHERS, teacher_sha256
+from zoo.release.provenance import TEACHERS, teacher_sha256, teachers_of
 from zoo.release.release import NO_ARGUMENTS
 from zoo.release.schema import check_words
 from zoo.training.monitor import split_validation
@@ -96,17 +94,11 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     return encoder, opened.centers
 
 
-def teachers_of(recipe: Recipe) -> list[str]:
-    """Return the names of the releases, none where labels alone teach."""
-    section = recipe.objective
-    return section.distill.teachers if isinstance(section, Classify.Config) and section.distill else []
-
-
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
     """Build the recipe's teachers, each a classifier of the data's classes in their order."""
-    given = Normalization(tuple(recipe.data.mean), tuple(recipe.data.std))
+    given = (recipe.data.mean, recipe.data.std)
     teachers = list[Teacher]()
-    for name in teachers_of(recipe):
+    for name in teachers_of(recipe.model_dump()):
         try:
             opened = hub.open(name)
             centers = _of_classes(opened, dataset.class_names)
@@ -115,7 +107,7 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
                 backbones.check_input(encoder, size)
         except ZooError as error:
             raise TrainingError(f'{TEACHERS}: "{name}": {error}') from None
-        own = Normalization(tuple(opened.preprocess.mean), tuple(opened.preprocess.std))
+        own = (opened.preprocess.mean, opened.preprocess.std)
         teachers.append(Teacher(encoder, centers, own=own, given=given, sha256=teacher_sha256(opened.config)))
     return tuple(teachers)
 

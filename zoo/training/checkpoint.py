@@ -1,7 +1,5 @@
 """A run's checkpoints: written whole or not at all, with a hash that is compared before they are read."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Connects the processes that torchrun has started, and says so when one of them is lost."""
 
-from __future__ import annotations
-
+import atexit
 import inspect
 import os
 import re
@@ -12,7 +11,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,8 +21,6 @@ from zoo.modules.ranks import ALONE, Ranks
 TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, 600: a step, its data included, takes less
 # gloo and NCCL report lost ranks as RuntimeErrors like any other
 _LOST = re.compile(r"connection|timed? ?out|broken pipe|socket|remote process|aborted|pair closure", re.I)
-_store: Store | None = None
-_joined = 0
 
 
 @contextmanager
@@ -39,38 +36,34 @@ def join(device: str) -> Iterator[Ranks]:
         return
     seconds = float(os.environ.get(TIMEOUT_VARIABLE, "600"))
     try:
-        timeout = timedelta(seconds=seconds)
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         if device == "cuda":
-            torch.cuda.set_device(local_rank)
-        _connect(device, timeout)
-        ranks = Ranks(rank, size, local_rank=local_rank, device=device, timeout=timeout)
+            torch.cuda.set_device(dist.get_node_local_rank(fallback_rank=0))
+        if not dist.is_initialized():
+            _connect(rank, size, timedelta(seconds=seconds))
+        ranks = Ranks(rank, size, device)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(f"the {size} ranks cannot meet: {first_line(error)}") from None
     try:
         yield ranks
-    except RuntimeError as error:
-        if not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
+    except BaseException as error:
+        atexit.unregister(dist.destroy_process_group)  # it may wait for ranks that are lost
+        lost = isinstance(error, RuntimeError) and _LOST.search(str(error))
+        if not (lost or isinstance(error, dist.DistError)):
             raise
         raise RanksLost(
             f"rank {ranks.rank} of {ranks.size} lost the others ({first_line(error)}): one ended, or did not "
             f"answer within {seconds:g} s ({TIMEOUT_VARIABLE}). --resume goes on from the last checkpoint"
         ) from None
-    else:
-        dist.destroy_process_group()
 
 
-def _connect(device: str, timeout: timedelta) -> None:
-    """Make the process group under a prefix of its own: the store has addresses of processes now gone."""
-    global _store, _joined  # noqa: PLW0603  # a process meets the others in one store, as long as it lives
-    if _store is None:
-        _store, _, _ = next(rendezvous("env://", timeout=timeout))
-        _store.set_timeout(timeout)
-    _joined += 1
-    store = PrefixStore(f"zoo/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joined}", _store)
-    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    rank, size = processes()
+def _connect(rank: int, size: int, timeout: timedelta) -> None:
+    """Make the process group of all trainings of this process, with gloo for what is on the CPU."""
+    store, _, _ = next(rendezvous("env://", timeout=timeout))
+    # torchrun's static rendezvous keeps the store, with addresses of processes that are gone
+    store = PrefixStore(f"zoo/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    atexit.register(dist.destroy_process_group)
 
 
 def data_parallel(module: nn.Module, device: torch.device) -> DistributedDataParallel:

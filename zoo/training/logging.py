@@ -1,7 +1,5 @@
 """What a run logs: means of a step's metrics for metrics.jsonl, and the trackers that show the same rows."""
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

@@ -1,7 +1,5 @@
 """The one training loop."""
 
-from __future__ import annotations
-
 import math
 import signal
 import time
@@ -21,7 +19,7 @@ from zoo.training.checkpoint import Checkpoint
 from zoo.training.facts import Trained, trained_at
 from zoo.training.logging import Metrics
 from zoo.training.monitor import Monitor, split_validation
-from zoo.training.precision import compiled, fastest_kernels, pick_device, place
+from zoo.training.precision import compiled, float32_products, pick_device, place
 from zoo.training.progress import Report, show_first_step, show_progress
 from zoo.training.run import RunFolder
 from zoo.training.signals import stop_on_signal
@@ -58,7 +56,7 @@ def train(
         if section.early_stopping is not None or section.knn_every is not None:
             loop.monitor = Monitor(training, validation, recipe, stepper)
         with (
-            fastest_kernels(device, section.precision),
+            float32_products(section.precision, fastest=True),
             compiled(objective, section.compile),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             stop_on_signal() as stop,

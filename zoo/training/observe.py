@@ -5,7 +5,7 @@ never depends on values: what a batch lacks (two images of one class, say) is Na
 probabilities are of the first rows of the batch; gradients of all, added up by class. Names that are read of
 `Output.held`, all optional:
 
-- `q`, `k`: unit rows of the two views `[B, D]`, before FT; or `views`, both, where no scores are taken.
+- `q`, `k`: unit rows of the two views `[B, D]`, before FT; `scored`: False where no scores are taken.
 - `queue`, `queue_labels`, `valid`: the keys that q is contrasted with `[K, D]`, their classes and which are
   filled `[K]`; without a queue these are the second views of the batch.
 - `classes`: classes of the rows of q `[B]`, of the kind that the queue has; without, all keys are negatives.
@@ -16,8 +16,6 @@ Sources: by class, Cui et al. 2021 (PaCo), https://arxiv.org/abs/2107.12028, fig
 (FT), https://arxiv.org/abs/2108.02982, section 3; alignment and uniformity, Wang and Isola 2020,
 https://arxiv.org/abs/2005.10242; tolerance, Wang and Liu 2021, https://arxiv.org/abs/2012.09740.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -118,8 +116,6 @@ class Observation:
             found |= center_figures(centers.weight, self._groups)
         # rows of all ranks: figures are then those of one rank with the whole batch
         held = output.held or {}
-        if "views" in held:
-            held = dict(zip(("q", "k"), held["views"], strict=True)) | {"scored": False}
         labels = self._ranks.gather(batch.labels)
         held |= {name: self._ranks.gather(held[name]) for name in held if name in PER_IMAGE}
         return found | figures_of(self._objective, labels, held, self._groups)

@@ -1,7 +1,5 @@
 """Where and in which precision a step computes: device, threads, autocast, compilation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -79,16 +77,18 @@ def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def float32_products(*, tf32_convolutions: bool = False) -> Iterator[None]:
+def float32_products(precision: str = "fp32", *, fastest: bool = False) -> Iterator[None]:
     """Multiply float32 as float32 inside the block, on a GPU too, whatever was set around it.
 
-    `tf32_convolutions` lets convolutions round their inputs to TensorFloat-32, which is torch's default.
+    With `precision` "tf32" convolutions may round their inputs to TensorFloat-32, which is torch's default;
+    `fastest` lets cuDNN try its kernels and keep the fastest for each shape.
     """
     # torch has an older and a newer setting; both are set, since libraries read either
-    rounding = "tf32" if tf32_convolutions else "ieee"
+    rounding = "tf32" if precision == "tf32" else "ieee"
     owners, key = (cudnn.conv, cudnn.rnn, cuda.matmul), "fp32_precision"
-    before = [(cudnn, "allow_tf32", cudnn.allow_tf32), *((each, key, getattr(each, key)) for each in owners)]
-    cudnn.allow_tf32 = tf32_convolutions
+    before = [(cudnn, name, getattr(cudnn, name)) for name in ("benchmark", "allow_tf32")]
+    before += [(each, key, getattr(each, key)) for each in owners]
+    cudnn.benchmark, cudnn.allow_tf32 = fastest or cudnn.benchmark, precision == "tf32"
     cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = rounding
     cuda.matmul.fp32_precision = "ieee"
     try:
@@ -96,14 +96,3 @@ def float32_products(*, tf32_convolutions: bool = False) -> Iterator[None]:
     finally:
         for owner, name, value in reversed(before):
             setattr(owner, name, value)
-
-
-@contextmanager
-def fastest_kernels(device: torch.device, precision: str) -> Iterator[None]:
-    """Let cuDNN keep the fastest of its kernels for each shape; TF32 only where `precision` is that."""
-    before, cudnn.benchmark = cudnn.benchmark, device.type == "cuda"
-    try:
-        with float32_products(tf32_convolutions=precision == "tf32"):
-            yield
-    finally:
-        cudnn.benchmark = before

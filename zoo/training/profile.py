@@ -1,7 +1,5 @@
 """Where the time of a training step goes: the table of `zoo pretrain RECIPE --profile`."""
 
-from __future__ import annotations
-
 import os
 import time
 
@@ -12,7 +10,7 @@ from zoo.data import ImageDataset
 from zoo.recipe import Recipe
 from zoo.training.build import build_objective, open_loader, require_batches
 from zoo.training.monitor import split_validation
-from zoo.training.precision import compiled, cpu_threads, fastest_kernels, pick_device, place
+from zoo.training.precision import compiled, cpu_threads, float32_products, pick_device, place
 from zoo.training.step import Stepper
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler prints its own diagnostics
@@ -35,7 +33,7 @@ def step_times(recipe: Recipe, dataset: ImageDataset) -> dict[str, float]:
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
     with (
         cpu_threads(section.threads),
-        fastest_kernels(device, section.precision),
+        float32_products(section.precision, fastest=True),
         compiled(objective, section.compile),
         torch.random.fork_rng(devices=[device] if gpu else []),
     ):

@@ -1,7 +1,5 @@
 """What a person sees of a training on standard error."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The folder of a run: its lock, its recipe, what was recorded, and its checkpoints."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -74,11 +72,11 @@ class RunFolder:
         left = (self._saved, self.metrics_file, self.path / "stage-1")
         return isfile(self.recipe_file) and any(path.exists() for path in left)
 
-    def stage(self, number: int) -> RunFolder:
+    def stage(self, number: int) -> "RunFolder":
         """Return the folder of a method's training number `number`, from 1, begun or not."""
         return RunFolder(self.path / f"stage-{number}")
 
-    def stages(self) -> list[RunFolder]:
+    def stages(self) -> "list[RunFolder]":
         """Return the folders of the trainings of the recipe's method that are begun, in their order."""
         return [stage for stage in (self.stage(1), self.stage(2)) if isfile(stage.recipe_file)]
 

@@ -1,7 +1,5 @@
 """Stopping between two steps instead of in the middle of one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A recipe's `method` for long-tailed data: one or two plain trainings in a row, and a closing step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One optimisation step, and all the state it depends on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
