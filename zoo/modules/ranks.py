@@ -112,7 +112,8 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
         ctx.ranks, rows = ranks, rows.contiguous()
         parts = [torch.empty_like(rows) for _ in range(ranks.size)]
-        dist.all_gather(parts, rows)
+        # as bytes: not every version of gloo knows every type
+        dist.all_gather([part.view(torch.uint8) for part in parts], rows.view(torch.uint8))
         return torch.cat(parts)
 
     @staticmethod
