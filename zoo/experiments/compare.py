@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from zoo import hub
 from zoo.data.any_data import Data
-from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.experiments.sweep import Sweep, SweepFile, every_seed, run_all
+from zoo.errors import ZooError, did_you_mean
+from zoo.experiments.sweep import Sweep, SweepFile, lay_out, run_all
 from zoo.files import RUNS
 from zoo.pretraining import plan_finetuning
 from zoo.recipe import Recipe
@@ -31,12 +30,7 @@ METHODS: dict[str, Any] = {
 }
 """Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
 
-_PLAIN = (
-    "objective.loss=cross_entropy",
-    "objective.head=linear",
-    "training.sampling=instance",
-    "method=null",
-)
+_PLAIN = ("objective.loss=cross_entropy", "objective.head=linear", "training.sampling=instance")
 _DECIDED = ("method", "evaluation", "training.seed", "init.head")  # which a comparison sets itself
 _WATCH = {
     title: f"accuracy/classifier/{name}".removesuffix("/accuracy")
@@ -71,28 +65,21 @@ def compare(
         overrides: see `pretrain`.
 
     Returns:
-        As `sweep`; `failed` has also the methods that start or recipe do not allow. So are the errors.
+        As `sweep`; `failed` has also the methods that the start does not allow. So are the errors.
     """
     start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
-    out = RUNS / f"{start}_compared" if out is None else Path(out)
+    chosen = [*METHODS] if methods is None else methods
+    for name in chosen:
+        if name not in METHODS:
+            hint = did_you_mean(name, METHODS)
+            raise ZooError(f'methods: unknown method "{name}".{hint} Methods: {", ".join(METHODS)}')
     changes = as_overrides(overrides)
     for change in changes:
         if change.partition("=")[0].strip().startswith(_DECIDED):
             raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
     base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*_PLAIN, *changes])
-    made, left_out = dict[str, Recipe](), dict[str, str]()
-    for name in METHODS if methods is None else methods:
-        if name not in METHODS:
-            hint = did_you_mean(name, METHODS)
-            raise ZooError(f'methods: unknown method "{name}".{hint} Methods: {", ".join(METHODS)}')
-        settings = [f"method={json.dumps(METHODS[name])}", "evaluation=[{protocol: classifier}]"]
-        try:
-            made[name] = Recipe.load(base, settings)
-        except RecipeError as error:
-            left_out[name] = str(error)
-    if not made:
-        raise ZooError(f"methods: none fits: {next(iter(left_out.values()), 'none is given')}")
-    runs = every_seed(made, seeds, out, root)
+    vary = {"method": {name: METHODS[name] for name in chosen}, "evaluation": [[{"protocol": "classifier"}]]}
     question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"
-    about = SweepFile(question=question, source="zoo compare", watch=_WATCH)
-    return run_all(runs, out, about, resume=resume, left_out=left_out)
+    about = SweepFile(question=question, source="zoo compare", recipes=[base.name], watch=_WATCH)
+    out = RUNS / f"{start}_compared" if out is None else Path(out)
+    return run_all(lay_out([base], vary, seeds), out, about, root, resume=resume)

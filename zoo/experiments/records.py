@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -24,6 +25,7 @@ from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, format
 from zoo.release.provenance import START, TEACHERS, began_with
 from zoo.release.schema import split_words
+from zoo.report.subject import open_subjects
 
 RESULTS = "results.json"
 _DECIDE = {f"training.{key}" for key in ("precision", "release_dtype")}
@@ -69,7 +71,7 @@ class RunRecord(Config):
     evaluations: list[Evaluated]
     """Those on the training's own data."""
     figures: dict[str, float] = {}
-    """Other numbers by name, as `zoo.diagnose` has them, e.g. `recorded/loss`; a sweep fills them in."""
+    """All numbers by name, as `zoo.diagnose` has them, e.g. `recorded/loss`."""
     seconds: Annotated[float, Field(ge=0)]
     hardware: str
     precision: str
@@ -92,9 +94,9 @@ class RunRecord(Config):
     @property
     def changed(self) -> dict[str, Any] | None:
         """What is not as in the shipped recipe of its name; None where there is none."""
-        if self.name not in catalog.list_recipes():
+        if (shipped := shipped_leaves(self.name)) is None:
             return None
-        shipped = {**shipped_leaves(self.name), START: self.recipe.get(START)}
+        shipped = {**shipped, START: self.recipe.get(START)}
         return {key: value for key, value in self.decisive.items() if shipped.get(key, ...) != value}
 
     def evaluated(self, kind: str) -> Evaluated | None:
@@ -109,24 +111,21 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
     such as a converted release, is left out with a warning. Of copies of a run, the one on which most was
     measured is returned. A `ZooError` names what is none of these, an empty folder, or a damaged file.
     """
-    runs: dict[tuple[str, str, str], RunRecord] = {}
+    records = list[RunRecord]()
     for name in map(hub.named, names):
         if isfile(name):
-            found = read_results(Path(name))
+            records += read_results(Path(name))
         elif isdir(name) and not format.holds_release(Path(name)):
-            found = _below(Path(name))
+            if not (below := _below(Path(name))):
+                raise ZooError(f'"{name}": found no release in it, expected one at any depth')
+            records += below
         else:
-            found = [from_release(hub.open(name))]
-        if not found:
-            raise ZooError(f'"{name}": found no release in it, expected one at any depth')
-        for run in found:
-            same = run.weights_sha256, run.recipe_sha256, run.date
-            runs[same] = max(runs.get(same, run), run, key=lambda each: len(each.evaluations))
-    return list(runs.values())
+            records.append(from_release(hub.open(name)))
+    records.sort(key=lambda run: len(run.evaluations))
+    return list({(run.weights_sha256, run.recipe_sha256, run.date): run for run in records}.values())
 
 
 def _below(folder: Path) -> list[RunRecord]:
-    """Return all that lies in a folder."""
     found = list[RunRecord]()
     for path in sorted(folder.rglob("*.json")):
         if path.parent.name == "results":
@@ -183,6 +182,7 @@ def from_release(release: Release) -> RunRecord:
         "largest": counts.get("largest", 0),
         "smallest": counts.get("smallest", 0),
         "evaluations": [_evaluated(each) for each in own],
+        "figures": open_subjects([release])[0].numbers,
         "noted": noted,
         **{key: config[key] for key in ("recipe_sha256", "weights_sha256")},
         **{key: training.get(key) for key in _RECORDED},
@@ -210,9 +210,10 @@ def flat(plain: Any, path: str = "") -> dict[str, Any]:
 
 
 @cache
-def shipped_leaves(name: str) -> dict[str, Any]:
-    """Return the leaves of a shipped recipe."""
-    return flat(_whole(Recipe.load(name).model_dump(mode="json")))
+def shipped_leaves(name: str) -> dict[str, Any] | None:
+    """Return the leaves of a shipped recipe; None where there is none of this name."""
+    shipped = name in catalog.list_recipes()
+    return flat(_whole(Recipe.load(name).model_dump(mode="json"))) if shipped else None
 
 
 def _whole(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,23 +228,21 @@ def _whole(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TITLES = {"balanced_softmax": "Balanced Softmax", "cross_entropy": "cross-entropy", "crt": "cRT"}
-_TITLES |= {"ldam": "LDAM", "ldam_drw": "LDAM-DRW", "lws": "LWS"}
+_TITLES |= {"ldam_drw": "LDAM-DRW", "lws": "LWS"}
 
 
 def method_title(name: str, recipe: Mapping[str, Any]) -> str:
     """Name what a plain recipe trains, as papers do; MoCo's version is told by the recipe's name."""
     objective, method, loss = recipe["objective"], recipe.get("method"), recipe["objective"].get("loss")
-    kind, loss = str(objective["name"]), loss["name"] if isinstance(loss, Mapping) else loss
+    kind = str(objective["name"])
     title = getattr(OBJECTIVES.get(kind), "__name__", kind)
-    if kind == "classify":  # named by its loss, or by what decides the loss
-        kind = str(method["name"] if method else loss)
+    if kind == "classify":  # named by what decides the loss
+        kind = method["name"] if method else loss["name"] if isinstance(loss, Mapping) else str(loss)
         title = _TITLES.get(kind, kind.replace("_", " "))
     # tables have this baseline twice: with crops and flips, and in the setting of what it is compared with
     if kind == "cross_entropy" and any(op.get("op") == "auto_augment" for op in recipe["views"]["train"][0]):
         title += " + AutoAugment"
-    if kind == "moco":
-        version = name.partition(".moco_")[2].split("_")[0]
-        title += f" {version}" if version in ("v1", "v2") else ""
-        title += "" if loss in (None, "info_nce") else f", {str(loss).replace('_', ' ')} loss"
+    if version := re.search(r"\.moco_(v[12])", name):
+        title += f" {version[1]}"
     title += " + teachers" if objective.get("distill") else ""
     return title + (" + FT" if objective.get("feature_transform") else "")

@@ -6,7 +6,6 @@ test images, makes uncertain is an interval.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,17 +17,12 @@ from zoo.evaluation.metrics import mean_interval
 _DOT, _MEAN = "#8a8a8a", "#0072b2"  # told apart by who is colour-blind
 
 
-def mean_text(values: Sequence[float], form: str) -> str:
-    """Return `mean ± sample standard deviation` in a format, the mean of a single value, or `-` for none."""
-    if not values:
+def mean_text(values: Sequence[float] | pd.Series, form: str = ".3g") -> str:
+    """Return `mean ± sample standard deviation`, the mean of a single value, or `-` for none; NaN is none."""
+    known = pd.Series(values, dtype=float).dropna()
+    if known.empty:
         return "-"
-    spread = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):{form}}{spread}"
-
-
-def means(numbers: pd.DataFrame, form: str) -> pd.DataFrame:
-    """Return the `mean_text` of each point: a row for each run, indexed by `point` and `seed`, came in."""
-    return numbers.groupby(level="point", sort=False).agg(lambda each: mean_text(list(each.dropna()), form))
+    return f"{known.mean():{form}}" + (f" ± {known.std():{form}}" if len(known) > 1 else "")
 
 
 def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
@@ -36,7 +30,8 @@ def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
 
     Runs of one seed share the images' order and the initial weights. In brackets is the 95 % interval of the
     mean (Student's t), where there are several seeds that differ. Each is of one comparison: nothing corrects
-    for their number. One that holds 0 does not tell two points apart. `numbers` are as for `means`.
+    for their number. One that holds 0 does not tell two points apart. `numbers` has a row for each run,
+    indexed by `point` and `seed`.
     """
     base = numbers.xs(to, level="point")
 
@@ -53,28 +48,27 @@ def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
 def duration(seconds: float) -> str:
     """Write a time with two or three figures."""
     if seconds < 100:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def draw_numbers(numbers: pd.DataFrame, file: Path) -> None:
     """Draw a line for each point and a panel for each number: every run as a dot, and means.
 
-    `numbers` are as for `means`; the file is .png or .svg.
+    `numbers` are as for `differences`; the file is .png or .svg.
     """
-    places, points = pd.factorize(numbers.index.get_level_values("point"))
-    seeds = numbers.groupby(level="point", sort=False)
-    size = (4.0 + 1.6 * len(numbers.columns), 0.9 + 0.36 * len(points))
+    points = numbers.groupby(level="point", sort=False)
+    means, deviations = points.mean(), points.std()
+    size = (4.0 + 1.6 * len(means.columns), 0.9 + 0.36 * len(means))
     figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, len(numbers.columns), sharey=True, squeeze=False)[0]
+    panels = figure.subplots(1, len(means.columns), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, numbers, strict=True):
-        mean, deviation = seeds[name].mean(), seeds[name].std()
-        axes.plot(numbers[name], places, "o", color=_DOT, markersize=3)
-        axes.errorbar(mean, range(len(points)), xerr=deviation, fmt="D", color=_MEAN, markersize=4, capsize=2)
+        axes.plot(numbers[name], numbers.index.get_level_values("point"), "o", color=_DOT, markersize=3)
+        bars = {"fmt": "D", "color": _MEAN, "markersize": 4, "capsize": 2}
+        axes.errorbar(means[name], means.index, xerr=deviations[name], **bars)
         axes.set_title(str(name).replace("_", " "), fontsize=8, wrap=True)
         axes.grid(axis="x", alpha=0.3)
-        axes.tick_params(axis="x", labelsize=7)
-    panels[0].set_yticks(range(len(points)), points, fontsize=7)
-    panels[0].set_ylim(len(points) - 0.5, -0.5)
+        axes.tick_params(labelsize=7)
+    panels[0].set_ylim(len(means) - 0.5, -0.5)  # which all panels share
     figure.supxlabel("dots: seeds; diamonds: mean ± standard deviation", fontsize=7)
     figure.savefig(file, dpi=200)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -101,48 +101,36 @@ class Results:
 
 
 def tabulate(records: Sequence[RunRecord], published: Mapping[str, Published]) -> Results:
-    """Put records into lines, sorted as in papers.
+    """Put records into lines, sorted as in papers: data sets by name, of one the most imbalanced first.
 
-    Data sets: the larger first (by the images before a long tail was cut), of one the most imbalanced first.
     Within one: by accuracy. Images that go by several names, because they were read in different ways, are
     shown by the shortest; other images of the same name by their hash. Of several trainings with one seed the
     earliest counts, since they are not independent samples.
     """
-    runs = pd.DataFrame([_described(run, published.get(run.name)) for run in records])
-    runs = runs.sort_values("date").drop_duplicates(["group", "seed"])
-    shortest_first = runs.sort_values("data", key=lambda names: names.str.len())
-    runs["data"] = runs["sha256"].map(shortest_first.groupby("sha256")["data"].first())
-    ambiguous = runs.groupby("data")["sha256"].transform("nunique") > 1
+    runs = pd.DataFrame([_described(run, published.get(run.name), records) for run in records])
+    runs = runs.sort_values("date").drop_duplicates(["group", "seeds"])
+    runs["data"] = runs.groupby("images")["data"].transform(lambda names: min(names, key=len))
+    ambiguous = runs.groupby("data")["images"].transform("nunique") > 1
+    runs["data"] += (", images " + runs["images"].str[:8]).where(ambiguous, "")
     runs["base"] = runs["data"].str.partition(", ")[0]
-    runs["data"] += (", images " + runs["sha256"].str[:8]).where(ambiguous, "")
-    runs["size"] = runs.groupby("base")["images"].transform("max")
     runs["mean"] = runs.groupby("group")["accuracy"].transform("mean")
-    columns = {"size": False, "base": True, "imbalance": False, "data": True, "mean": False, "group": True}
-    runs = runs.sort_values([*columns, "seed"], ascending=[*columns.values(), True])
-    lines, notes = list[dict[str, str]](), defaultdict[str, list[str]](list)
-    for _, line in runs.groupby("group", sort=False):
-        first = line.iloc[0]
-        recipe = ", ".join([first["run"].name, *_distinguishing(first["run"], runs["run"])])
-        lines.append(
-            {
-                "method": first["run"].method,
-                "recipe": recipe,
-                "data": first["data"],
-                "epochs": str(first["run"].epochs),
-                "measured by": first["measured by"],
-                **{name: mean_text([*line[name].dropna()], "z.1f") for name in METRICS},
-                "seeds": f"n = {len(line)}",
-                "time to train": f"{duration(line['seconds'].median())}, {first['where']}",
-                "published": first["published"],
-            }
-        )
-        for note in dict.fromkeys(line["notes"].sum() + first["changed"]):
-            notes[note].append(f"`{recipe}`")  # lines with the same notes share one
-    texts = [f"{', '.join(dict.fromkeys(recipes))}: {note}." for note, recipes in notes.items()]
-    return Results(records, pd.DataFrame(lines), texts)
+    columns = {"base": True, "imbalance": False, "data": True, "mean": False, "group": True, "seeds": True}
+    runs = runs.sort_values([*columns], ascending=[*columns.values()])
+    line = {
+        **dict.fromkeys(("method", "recipe", "data", "epochs", "measured by"), "first"),
+        **dict.fromkeys(METRICS, partial(mean_text, form="z.1f")),
+        "seeds": lambda seeds: f"n = {len(seeds)}",
+        "time to train": lambda seconds: duration(seconds.median()),
+        **dict.fromkeys(("published", "where"), "first"),
+    }
+    frame = runs.groupby("group", sort=False).agg(line).reset_index(drop=True)
+    frame["time to train"] += ", " + frame.pop("where")
+    notes = runs.drop_duplicates("group").explode("notes").groupby("notes", sort=False)["recipe"].unique()
+    texts = [f"{', '.join(f'`{name}`' for name in names)}: {note}." for note, names in notes.items()]
+    return Results(records, frame, texts)
 
 
-def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
+def _described(run: RunRecord, published: Published | None, records: Sequence[RunRecord]) -> dict[str, Any]:
     """Return what a run has for its line, by the preferred evaluation that it has."""
     chosen = min(
         (each for each in run.evaluations if "accuracy" in each.metrics),
@@ -151,34 +139,37 @@ def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
         default=None,
     )
     weighted = chosen and chosen.protocol == "linear" and chosen.settings.get("balanced")
-    changed, metrics = run.changed, chosen.metrics if chosen else {}
+    changed, notes = run.changed, list(run.noted)
     same = chosen and published and chosen.protocol.removesuffix("_full") == published.protocol
     if not (same and changed is not None and all(map(_SAME_RESULT.fullmatch, changed))):
         published = None
-    told = published and f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}"
-    values = ", ".join(f"{key} {_plain(value)}" for key, value in (changed or {}).items())
+    if published:
+        notes.insert(0, f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}")
+    if changed:
+        values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
+        notes.append(f"changed from the recipe: {values}")
     return {
-        "run": run,
         "group": run.group + (chosen.kind if chosen else ""),
-        "seed": run.seed,
         "date": run.date,
-        "data": run.data,
-        "sha256": run.train_sha256,
-        "images": run.classes * run.largest,
+        "images": run.train_sha256,
         "imbalance": run.largest / max(run.smallest, 1),
-        "measured by": chosen.protocol + (", balanced" if weighted else "") if chosen else "-",
-        **{name: metrics.get(name) for name in METRICS},
-        "seconds": run.seconds,
+        "notes": notes,
         "where": f"{run.hardware}, {run.precision}",
+        "method": run.method,
+        "recipe": ", ".join([run.name, *_distinguishing(run, records)]),
+        "data": run.data,
+        "epochs": str(run.epochs),
+        "measured by": chosen.protocol + (", balanced" if weighted else "") if chosen else "-",
+        **{name: chosen.metrics.get(name) if chosen else None for name in METRICS},
+        "seeds": run.seed,
+        "time to train": run.seconds,
         "published": f"{published.value:.1f}" if published else "-",
-        "notes": [told, *run.noted] if told else run.noted,
-        "changed": [f"changed from the recipe: {values}"] if changed else [],
     }
 
 
-def _distinguishing(run: RunRecord, others: Iterable[RunRecord]) -> list[str]:
+def _distinguishing(run: RunRecord, records: Iterable[RunRecord]) -> list[str]:
     """Return the values in which a run differs from others of its name and from the shipped recipe."""
-    alike = [each for each in others if each.name == run.name]
+    alike = [each for each in records if each.name == run.name]
     keys = {key for each in alike for key in (each.decisive if each.changed is None else each.changed)}
     return [
         f"{_leaf(key)} {_plain(value)}"
