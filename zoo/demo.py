@@ -6,20 +6,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from torch import nn
 
-from zoo import hub, pretraining
+from zoo import pretraining
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.metrics import plain
-from zoo.experiments.statistics import draw_numbers
 from zoo.files import is_unused
 from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.release.schema import ACCURACIES
 from zoo.training import build_objective, cpu_threads
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits"
@@ -55,10 +52,8 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         f"{tail.min()} of the rarest.",
         flush=True,
     )
-    made: dict[str, Release] = {}
-    for name, recipe in recipes.items():
-        pretraining.pretrain(recipe, out=out / name)
-        made[name] = hub.open(out / name)  # everything below is read back from what was written
+    # everything below is read back from what was written
+    made = {name: pretraining.pretrain(recipe, out=out / name) for name, recipe in recipes.items()}
     unlabelled = {
         "raw pixels": probe(nn.Flatten(), moco),
         "random encoder": probe(random_encoder(moco), moco),
@@ -69,8 +64,6 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
         "PaCo": _recorded(made[PACO], "classifier"),
     }
-    shown = pd.DataFrame({"point": name, "seed": seed, **row} for name, row in rows.items())
-    draw_numbers(shown.set_index(["point", "seed"])[list(ACCURACIES)], out / "accuracy.png")
     folder = made[PACO].path
     few_shot = "\n".join(f"{name:16}  {row['accuracy']:.1f}" for name, row in unlabelled.items())
     print(f"""
@@ -82,13 +75,9 @@ Long tail: top-1 accuracy in percent of the trained classifiers on the test digi
 classes with over 100 training images are many, under 20 few
 {plain(rows)}
 
-Done in {time.monotonic() - began:.0f} s. Pictures: {out / "accuracy.png"}, and in
+Done in {time.monotonic() - began:.0f} s. Pictures of PaCo's training, features and centers are in
   {folder}
-  features.png  test features with the learned class centers
-  centers.png   which classes the centers hold to be alike
-  curves.png    how the training went; also scores.png, balance.png
-
-See what it learned, in one page for a browser:
+and one page for a browser shows what it learned:
   zoo diagnose {folder}
 
 Load what you made:

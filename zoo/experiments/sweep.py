@@ -1,4 +1,4 @@
-"""`zoo.sweep`: one training for every value and seed, shared by the processes that are started for it."""
+"""`zoo.sweep`, `zoo.compare`: a training for every value or method and seed, which processes may share."""
 
 from __future__ import annotations
 
@@ -19,18 +19,39 @@ from zoo import catalog, hub
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import Data, own_root
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
+from zoo.evaluation.metrics import mean_interval
 from zoo.experiments.records import from_release
-from zoo.experiments.statistics import differences, draw_numbers, mean_text
-from zoo.experiments.table import Published, Results, published_figures, tabulate
-from zoo.files import RUNS, is_unused, turn, write_text, writing
-from zoo.pretraining import open_sets, pretrain
+from zoo.experiments.table import Results, mean_text, tabulate
+from zoo.files import RUNS, is_unused, write_text, writing
+from zoo.pretraining import open_sets, plan_finetuning, pretrain
 from zoo.recipe import Recipe
-from zoo.recipe.overrides import override_of
+from zoo.recipe.overrides import Overrides, as_overrides, override_of
+from zoo.release import Release
 from zoo.release.card import markdown_table
 from zoo.release.format import holds_release
+from zoo.release.schema import ACCURACIES
 from zoo.report.diagnose import diagnose
+from zoo.report.pictures import draw_numbers
 from zoo.training.progress import say
 
+_BY_NAME = (
+    *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
+    *("class_balanced_sampling", "crt", "tau_normalized", "lws", "ldam_drw"),
+)
+METHODS: dict[str, Any] = {name: name for name in _BY_NAME} | {
+    "from_centers": {"name": "from_centers", "prior": False},
+    "from_centers_prior": {"name": "from_centers", "prior": True},
+    "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},
+    "nearest_mean": {"name": "nearest_center", "centers": "means", "similarity": "cosine"},
+}
+"""Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
+
+_PLAIN = ("objective.loss=cross_entropy", "objective.head=linear", "training.sampling=instance")
+_DECIDED = ("method", "evaluation", "training.seed", "init.head")  # which a comparison sets itself
+_WATCH = {
+    title: f"accuracy/classifier/{name}".removesuffix("/accuracy")
+    for name, title in {**ACCURACIES, "calibration_error": "calibration error"}.items()
+}
 _USUAL = re.compile(r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)")
 
 
@@ -48,8 +69,6 @@ class SweepFile(Config):
     second stands in for the first in runs that lack it. None: accuracies, loss and uniformity."""
     found: str | None = None
     """What was found, with date and machine."""
-    published: dict[str, Published] = {}
-    """By recipe."""
 
 
 def read_sweep(name: str | Path) -> SweepFile | None:
@@ -65,7 +84,7 @@ class Sweep:
 
     Attributes:
         frame: a row for each point: mean ± standard deviation of each watched number over its seeds.
-        changes: how far each point is from the first, see `zoo.experiments.statistics.differences`.
+        changes: how far each point is from the first, see `differences`.
         results: what was measured, as `zoo.table` has it; the records' `figures` have every number.
         failed: why runs failed, by `POINT/seed_N`.
         folder: with `sweep.md`, `sweep.png`, `results.*` and the runs' releases.
@@ -117,13 +136,53 @@ def sweep(
     return run_all(runs, RUNS / "sweeps" / name if out is None else Path(out), about, data, resume=resume)
 
 
+def compare(
+    recipe: Recipe | str | Path | None = None,
+    *,
+    init: str | Path | Release,
+    out: str | Path | None = None,
+    data: Data = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    resume: bool = False,
+    overrides: Overrides = (),
+) -> Sweep | None:
+    """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
+
+    It is a sweep over the recipe's key `method`. Nothing is selected on the test split: the last epoch
+    counts, or the one that the validation part of `training.early_stopping` chooses.
+
+    Args:
+        recipe: of the objective `classify`; the default of `finetune` when None.
+        init: the release to start from.
+        out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`.
+        data: see `finetune`.
+        methods: names out of `METHODS`, or of the recipe's `method`; the others are compared with the first.
+        seeds: of the trainings.
+        resume: see `sweep`.
+        overrides: see `pretrain`.
+
+    Returns:
+        As `sweep`; `failed` has also the methods that the start does not allow. So are the errors.
+    """
+    start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
+    changes = as_overrides(overrides)
+    for change in changes:
+        if change.partition("=")[0].strip().startswith(_DECIDED):
+            raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
+    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*_PLAIN, *changes])
+    chosen = {name: METHODS.get(name, name) for name in (METHODS if methods is None else methods)}
+    vary = {"method": chosen, "evaluation": [[{"protocol": "classifier"}]]}
+    question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"
+    about = SweepFile(question=question, source="zoo compare", recipes=[base.name], watch=_WATCH)
+    out = RUNS / f"{start}_compared" if out is None else Path(out)
+    return run_all(lay_out([base], vary, seeds), out, about, root, resume=resume)
+
+
 def lay_out(
     recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """Return the recipes of all runs, by `POINT/seed_N`: all points with one seed after another.
-
-    A `ZooError` names the key, value or recipe that is wrong.
-    """
+    """Return the recipes of all runs, by `POINT/seed_N`: all points with one seed after another."""
     axes = dict[str, dict[str, Any]]()  # of each key the values, by the words that name a point
     for key, given in {"training.seed": seeds, **vary}.items():
         if not (isinstance(given, Mapping | Sequence) and given) or isinstance(given, str):
@@ -145,16 +204,13 @@ def lay_out(
 def run_all(
     runs: Mapping[str, Recipe], out: Path, about: SweepFile, data: Data, *, resume: bool
 ) -> Sweep | None:
-    """Train all runs and write to `out` what was found; None while other processes train some.
-
-    An Interrupted tells of a signal, a ZooError of other data than the recipes' own, or that no run could be
-    trained.
-    """
+    """Train all runs and write to `out` what was found; None while other processes train some."""
     if not (resume or is_unused(out)):
         raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
     kinds = {recipe.data.model_dump_json(): recipe for recipe in runs.values()}.values()
     sets = [(recipe, own_root(data, recipe.data)) for recipe in kinds]
-    with turn(out / ".data.lock"):  # what one process fetches or decodes, the others find
+    out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out / ".data.lock"):  # what one process fetches or decodes, the others find
         for recipe, root in sets:
             open_sets(recipe, root)
     failed = _train(runs, out, data)
@@ -166,18 +222,16 @@ def run_all(
     records = [from_release(hub.open(folder)) for folder in trained.values()]
     if any("features/" in each for each in about.watch.values()):  # of which only a look at images tells
         subjects = diagnose(*trained.values(), out=out / "report", data=data).subjects
-        pairs = zip(records, subjects, strict=True)
-        records = [record.model_copy(update={"figures": subject.numbers}) for record, subject in pairs]
-    names = dict.fromkeys(name for record in records for name in record.figures if _USUAL.fullmatch(name))
-    watch = about.watch or {name: name for name in names}
+        for record, subject in zip(records, subjects, strict=True):
+            record.figures.update(subject.numbers)
+    watch = about.watch or {n: n for record in records for n in record.figures if _USUAL.fullmatch(n)}
     numbers = pd.DataFrame(
         {"point": run.rpartition("/")[0], "seed": record.seed}
         | {title: _value(each, record.figures) for title, each in watch.items()}
         for run, record in zip(trained, records, strict=True)
     ).set_index(["point", "seed"])
     first, frame = numbers.index[0][0], numbers.groupby(level="point", sort=False).agg(mean_text)
-    results = tabulate(records, published_figures() | about.published)
-    found = Sweep(frame, differences(numbers, first), results, failed, out)
+    found = Sweep(frame, differences(numbers, first), tabulate(records), failed, out)
     parts = [f"# {about.question}", f"Source: {about.source}"]
     for words, frame in (
         ("Mean ± standard deviation over seeds:", found.frame),
@@ -188,7 +242,7 @@ def run_all(
     with writing(f'sweep "{out}"'):
         draw_numbers(numbers, out / "sweep.png")
         write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
-    results.write(out)
+    found.results.write(out)
     return found
 
 
@@ -211,6 +265,25 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
             failed[run] = str(error)
             say(f"{run} failed: {error}")
     return failed
+
+
+def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
+    """Return how far each `point` of the index is from `to`, mean over `seed`, as `-2.8 [-5.6, 0.0]`.
+
+    Runs of one seed share the images' order and the initial weights. In brackets is the 95 % interval of the
+    mean (Student's t), where there are several seeds that differ. Each is of one comparison: nothing corrects
+    for their number. One that holds 0 does not tell two points apart.
+    """
+    base = numbers.xs(to, level="point")
+
+    def cell(column: pd.Series) -> str:
+        apart = (column.droplevel("point") - base[column.name]).dropna().round(9)
+        if not len(apart) or column.index.get_level_values("point")[0] == to:
+            return "-"
+        mean, half = mean_interval(list(apart))
+        return f"{mean:z.3g}" + ("" if half is None else f" [{mean - half:.3g}, {mean + half:.3g}]")
+
+    return numbers.groupby(level="point", sort=False).agg(cell)
 
 
 def _value(expression: str, figures: Mapping[str, float]) -> float:
