@@ -15,11 +15,10 @@ import pytest
 import zoo
 from zoo import catalog
 from zoo.errors import TrainingError, ZooError
-from zoo.experiments.records import RunRecord, as_json, from_release, read_results
-from zoo.experiments.reproduce import compared, judged
-from zoo.experiments.statistics import differences, mean_text
-from zoo.experiments.sweep import lay_out, read_sweep
-from zoo.experiments.table import BEGIN, END, tabulate
+from zoo.experiments.records import RunRecord, from_release, read_results
+from zoo.experiments.reproduce import judged
+from zoo.experiments.sweep import differences, lay_out, read_sweep
+from zoo.experiments.table import BEGIN, END, mean_text, published_figures, tabulate
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -79,7 +78,7 @@ def test_runs_share_a_row_if_the_seed_alone_differs() -> None:
         another(record, 0, 30.0, train_sha256="ab" * 32),
         another(record, 5, 53.0, recipe={**record.recipe, "training.threads": 7}),  # moves no figure
     ]
-    made = tabulate(runs, {})
+    made = tabulate(runs)
     assert list(made.frame["accuracy"]) == ["51.5 ± 1.3", "40.0", "30.0"]
     assert list(made.frame["seeds"]) == ["n = 4", "n = 1", "n = 1"]
     assert made.frame["recipe"][1] == f"{PACO}, tau 0.2" and "ab" * 4 in made.frame["data"][2]
@@ -89,16 +88,15 @@ def test_a_row_of_a_recipe_of_ones_own_is_not_told_apart_by_its_description() ->
     record = from_release(zoo.open(PACO)).model_copy(update={"name": "own"})
     changes = [{}, {"description": "With another rate.", "training.log_every": 3, "optimizer.lr": 0.02}]
     runs = [another(record, 0, 50.0, recipe={**record.recipe, **change}) for change in changes]
-    assert "own, lr 0.02" in list(tabulate(runs, {}).frame["recipe"])
+    assert "own, lr 0.02" in list(tabulate(runs).frame["recipe"])
 
 
 def test_records_come_back_as_they_were_written_and_others_are_refused(seeds, tmp_path) -> None:
+    made = tabulate(seeds)
+    made.write(tmp_path)
     file = tmp_path / "results.json"
-    file.write_text(as_json(seeds))
     assert read_results(file) == seeds
-    made = zoo.table(file, out=tmp_path / "table")
-    assert list(made.frame["seeds"]) == ["n = 8"]
-    assert zoo.table(tmp_path / "table" / "results.json").markdown() == made.markdown()
+    assert list(made.frame["seeds"]) == ["n = 8"] and zoo.table(file).markdown() == made.markdown()
     for text in ("{", '{"format": 3, "runs": []}', '{"format": 2, "runs": [{"name": "a"}]}'):
         file.write_text(text)
         with pytest.raises(ZooError, match=r'results\.json"'):
@@ -111,7 +109,7 @@ def test_a_training_of_two_ranks_is_no_repetition_of_one(tmp_path: Path) -> None
     metrics["training"]["ranks"] = 2
     (folder / "metrics.json").write_text(json.dumps(metrics))
     two, one = from_release(zoo.open(folder)), from_release(zoo.open(PACO))
-    assert two.group != one.group and two.changed == {"ranks": 2} and one.changed == {}
+    assert len(tabulate([one, two]).frame) == 2 and two.changed == {"ranks": 2} and one.changed == {}
 
 
 def test_a_release_and_its_copy_count_once_and_what_has_no_record_is_left_out(tmp_path: Path) -> None:
@@ -128,18 +126,25 @@ def test_every_shipped_sweep_is_read_and_laid_out(name: str) -> None:
     found = read_sweep(name)
     assert found is not None
     recipes = found.recipes[:2]
-    points = lay_out(recipes, found.set)
-    assert len(points) == len(recipes) * math.prod(len(values) for values in found.set.values())
-    assert {*found.published} <= {*found.recipes}
+    runs = lay_out(recipes, found.set, [0])
+    assert len(runs) == len(recipes) * math.prod(len(values) for values in found.set.values())
+
+
+def test_published_figures_are_of_shipped_recipes() -> None:
+    figures = published_figures()
+    assert {*figures} <= {*catalog.list_recipes()}
+    for each in figures.values():
+        assert {*each} == {"value", "protocol", "source", "differs"} and 0 < each["value"] < 100
+        assert each["protocol"] in ("classifier", "linear", "knn")
 
 
 @pytest.mark.parametrize(
     ("use", "words"),
     [
         (lambda out: zoo.table(), "found no name"),
-        (lambda out: zoo.sweep(PACO, vary={"training.seed": [1, 2]}, out=out), "training.seed"),
+        (lambda out: zoo.sweep(PACO, vary={"objective.tau": 0.1}, out=out), "objective.tau"),
         (lambda out: zoo.sweep(PACO, vary={"objective.tua": [0.1]}, out=out), 'Did you mean "tau"'),
-        (lambda out: zoo.sweep(PACO, seeds=3, out=out), "seeds"),  # type: ignore[arg-type]
+        (lambda out: zoo.sweep(PACO, seeds=3, out=out), "found 3, expected a list"),  # type: ignore[arg-type]
         (lambda out: zoo.compare(CE, init=PACO, out=out, methods=["crtt"]), 'Did you mean "crt"'),
         (lambda out: zoo.compare(CE, init=PACO, out=out, overrides={"training.seed": 3}), "seeds"),
         (lambda out: zoo.reproduce(PACO, out=out, tolerance=-1), "expected points from 0 to 100"),
@@ -169,7 +174,7 @@ def test_a_sweep_leaves_releases_and_goes_on_with_them(tmp_path: Path) -> None:
     assert list(more.frame.index) == list(more.changes.index) == ["lr_0.01", "lr_0.02"]
     assert (out / "lr_0.01" / "seed_0" / "metrics.json").stat().st_mtime_ns == before
     other = {**TINY, "training.epochs": [3], "optimizer.lr": [0.01, 0.02]}
-    with pytest.raises(TrainingError, match="holds a finished release"):
+    with pytest.raises(ZooError, match=r"none of the 2 runs .* holds a finished release"):
         zoo.sweep(CE, vary=other, seeds=[0], out=out, resume=True)
 
 
@@ -208,7 +213,7 @@ COUNTS = np.full(10, 54), np.geomspace(125, 2, 10).astype(int)
 
 def verdicts(recorded: RunRecord, made: RunRecord, seeds: list[RunRecord], **how: Any) -> dict[str, str]:
     """Judge one training of PaCo by another."""
-    found = judged(list(compared(recorded, made, *COUNTS, seeds)), len(seeds), **how)
+    found = judged(recorded, made, *COUNTS, seeds, **how)
     return dict(zip(found["evaluation"] + " " + found["metric"], found["verdict"], strict=True))
 
 
@@ -237,11 +242,10 @@ def test_a_tolerance_knows_images_seeds_and_how_many_figures_are_judged(seeds: l
     again = measured(seeds[0], accuracy=89.0, test_images=539)  # counts have to be equal
     assert [*verdicts(recorded, again, []).values()] == ["within", "differs", "missing"]
     assert [*verdicts(recorded, again, [], points=0).values()] == ["differs", "differs", "missing"]
-    recorded = measured(seeds[0], accuracy=90.0)
 
     def allowed(figures: int, others: list[RunRecord]) -> float:
-        rows = list(compared(recorded, recorded, *COUNTS, others))
-        return float(judged(rows * figures, len(others))["tolerance"][0])
+        recorded = measured(seeds[0], **{f"accuracy{number or ''}": 90.0 for number in range(figures)})
+        return float(judged(recorded, recorded, *COUNTS, others)["tolerance"][0])
 
     error = 100 * np.sqrt(2 * 0.9 * 0.1 / 540)
     assert allowed(1, []) == pytest.approx(2.576 * error, rel=1e-3)  # the normal quantile at a risk of 1 %

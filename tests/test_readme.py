@@ -124,7 +124,7 @@ def test_the_other_commands_run(tmp_path: Path) -> None:
             photo(40 + i, 48, 7 * i + len(folder)).save(tmp_path / folder / f"{i}.jpg")
     changes = ("training.epochs=1", "training.device=cpu", "training.threads=1", "views.workers=0")
     short = [word for change in changes for word in ("--set", change)]
-    assert {words[0] for words in RUN} == {"finetune", "pretrain", "embed", "evaluate", "predict"}
+    assert {words[0] for words in RUN} == {"finetune", "pretrain", "embed", "evaluate", "predict", "export"}
     for words in RUN:
         more = short if words[0] in ("finetune", "pretrain") else []
         done = warm.run("-m", "zoo", *words, *more, cwd=tmp_path)

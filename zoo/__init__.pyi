@@ -23,10 +23,10 @@ from .evaluation.embed import embed as embed
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.predict import Prediction as Prediction
 from .evaluation.predict import predict as predict
-from .experiments.compare import compare as compare
 from .experiments.reproduce import Reproduction as Reproduction
 from .experiments.reproduce import reproduce as reproduce
 from .experiments.sweep import Sweep as Sweep
+from .experiments.sweep import compare as compare
 from .experiments.sweep import sweep as sweep
 from .experiments.table import Results as Results
 from .experiments.table import table as table

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -20,15 +21,11 @@ from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
 from zoo.files import read_text
 from zoo.objectives import OBJECTIVES
 from zoo.recipe import Recipe
-from zoo.recipe.overrides import COMPUTATION
+from zoo.recipe.overrides import keys_learned
 from zoo.release import Release, format
 from zoo.release.provenance import START, TEACHERS, began_with
 from zoo.release.schema import split_words
-
-RESULTS = "results.json"
-_DECIDE = {f"training.{key}" for key in ("precision", "release_dtype")}
-_SAME = tuple(f"{key}." for key in ((COMPUTATION - _DECIDE) | {"training.seed", "data.source.download"}))
-"""Keys in which runs of one experiment may differ: the seed, and how it is computed where no figure moves."""
+from zoo.report.subject import open_subjects
 
 _RECORDED = ("epochs", "seconds", "hardware", "precision", "seed", "date", "versions")
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -52,7 +49,6 @@ class RunRecord(Config):
     """A finished training and all that was measured on it."""
 
     name: str
-    """Of the weights, which is the recipe's."""
     seed: Annotated[int, Field(ge=0)]
     recipe: dict[str, Any]
     """By dotted key; lists of sections are keys with a number. Of weights that training began with there is
@@ -69,7 +65,7 @@ class RunRecord(Config):
     evaluations: list[Evaluated]
     """Those on the training's own data."""
     figures: dict[str, float] = {}
-    """Other numbers by name, as `zoo.diagnose` has them, e.g. `recorded/loss`; a sweep fills them in."""
+    """All numbers by name, as `zoo.diagnose` has them, e.g. `recorded/loss`."""
     seconds: Annotated[float, Field(ge=0)]
     hardware: str
     precision: str
@@ -81,25 +77,28 @@ class RunRecord(Config):
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The keys of the recipe that decide the result, but for the seed."""
-        return {key: value for key, value in self.recipe.items() if not f"{key}.".startswith(_SAME)}
-
-    @property
-    def group(self) -> str:
-        """The same for runs of one experiment: they differ in the seed alone."""
-        return json.dumps([self.name, self.train_sha256, self.decisive], sort_keys=True)
+        """The keys of the recipe that move a figure, but for the seed; equal for runs of one experiment."""
+        keys = {*keys_learned(self.recipe), "training.precision", "training.release_dtype"}
+        return {key: value for key, value in self.recipe.items() if key in keys}
 
     @property
     def changed(self) -> dict[str, Any] | None:
         """What is not as in the shipped recipe of its name; None where there is none."""
-        if self.name not in catalog.list_recipes():
+        if (shipped := shipped_leaves(self.name)) is None:
             return None
-        shipped = {**shipped_leaves(self.name), START: self.recipe.get(START)}
+        shipped = {**shipped, START: self.recipe.get(START)}
         return {key: value for key, value in self.decisive.items() if shipped.get(key, ...) != value}
 
     def evaluated(self, kind: str) -> Evaluated | None:
         """Return the newest evaluation of a kind, see `Evaluated.kind`."""
         return next((each for each in reversed(self.evaluations) if each.kind == kind), None)
+
+
+class ResultsFile(Config, extra="ignore"):
+    """What `results.json` holds; what else stands beside the runs is for people."""
+
+    format: Literal[2]
+    runs: list[RunRecord]
 
 
 def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
@@ -109,7 +108,7 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
     such as a converted release, is left out with a warning. Of copies of a run, the one on which most was
     measured is returned. A `ZooError` names what is none of these, an empty folder, or a damaged file.
     """
-    runs: dict[tuple[str, str, str], RunRecord] = {}
+    records = list[RunRecord]()
     for name in map(hub.named, names):
         if isfile(name):
             found = read_results(Path(name))
@@ -119,19 +118,17 @@ def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
             found = [from_release(hub.open(name))]
         if not found:
             raise ZooError(f'"{name}": found no release in it, expected one at any depth')
-        for run in found:
-            same = run.weights_sha256, run.recipe_sha256, run.date
-            runs[same] = max(runs.get(same, run), run, key=lambda each: len(each.evaluations))
-    return list(runs.values())
+        records += found
+    records.sort(key=lambda run: len(run.evaluations))
+    return list({(run.weights_sha256, run.recipe_sha256, run.date): run for run in records}.values())
 
 
 def _below(folder: Path) -> list[RunRecord]:
-    """Return all that lies in a folder."""
     found = list[RunRecord]()
     for path in sorted(folder.rglob("*.json")):
         if path.parent.name == "results":
             found += read_results(path)
-        elif path.name == format.CONFIG and format.holds_release(path.parent):
+        elif path.name == format.CONFIG:
             try:
                 found.append(from_release(Release.at(path.parent)))
             except ReleaseError as error:
@@ -142,17 +139,10 @@ def _below(folder: Path) -> list[RunRecord]:
 def read_results(file: Path) -> list[RunRecord]:
     """Read a file of results; raise `ZooError` naming what is wrong with it."""
     try:
-        data = json.loads(read_text(file, 1 << 26))
+        plain = json.loads(read_text(file, 1 << 26))
     except (OSError, ValueError, RecursionError) as error:
         raise ZooError(f'"{file}" cannot be read as results: {error}') from None
-    if not isinstance(data, dict) or data.get("format") != 2 or not isinstance(data.get("runs"), list):
-        raise ZooError(f'"{file}": expected a {RESULTS} of format 2, as "zoo table" writes it')
-    return [parse(RunRecord, run, f'"{file}"', ZooError) for run in data["runs"]]
-
-
-def as_json(records: Sequence[RunRecord]) -> str:
-    """Return what `results.json` holds."""
-    return json.dumps({"format": 2, "runs": [each.model_dump() for each in records]}, indent=1) + "\n"
+    return parse(ResultsFile, plain, f'"{file}"', ZooError).runs
 
 
 def from_release(release: Release) -> RunRecord:
@@ -167,7 +157,7 @@ def from_release(release: Release) -> RunRecord:
     noted = [f"its training {began}, whose epochs and time are not counted here"] if began else []
     noted += [f"early stopping chose the epoch by {stopping['metric']}"] if stopping else []
     noted += dict.fromkeys(f"{e['protocol']}: {split_words(e)}" for e in own if split_words(e) != e["split"])
-    leaves = flat(_whole(plain))
+    leaves = recipe_leaves(plain)
     for key, record in ((START, "init_weights_sha256"), (TEACHERS, "teacher_sha256")):
         if training.get(record) is not None and "shipped:" not in str(leaves.get(key)):
             leaves[key] = training[record]  # a folder may hold others
@@ -182,23 +172,21 @@ def from_release(release: Release) -> RunRecord:
         "classes": data.get("num_classes"),
         "largest": counts.get("largest", 0),
         "smallest": counts.get("smallest", 0),
-        "evaluations": [_evaluated(each) for each in own],
+        "evaluations": [
+            {
+                "protocol": e["protocol"],
+                "settings": (e.get("settings") or {}) | ({"seed": e["seed"]} if e.get("seed") else {}),
+                "test_sha256": (e.get("test_set") or {}).get("sha256"),
+                "metrics": {name: value for name, value in e["metrics"].items() if is_number(value)},
+            }
+            for e in own
+        ],
+        "figures": open_subjects([release])[0].numbers,
         "noted": noted,
         **{key: config[key] for key in ("recipe_sha256", "weights_sha256")},
         **{key: training.get(key) for key in _RECORDED},
     }
     return parse(RunRecord, entry, str(release.path), ReleaseError)
-
-
-def _evaluated(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry of metrics.json as an `Evaluated`; a seed other than 0 is one of its settings."""
-    seed = {"seed": entry["seed"]} if entry.get("seed") else {}
-    return {
-        "protocol": entry["protocol"],
-        "settings": {**(entry.get("settings") or {}), **seed},
-        "test_sha256": (entry.get("test_set") or {}).get("sha256"),
-        "metrics": {name: value for name, value in entry["metrics"].items() if is_number(value)},
-    }
 
 
 def flat(plain: Any, path: str = "") -> dict[str, Any]:
@@ -209,41 +197,40 @@ def flat(plain: Any, path: str = "") -> dict[str, Any]:
     return below or {path: plain}
 
 
-@cache
-def shipped_leaves(name: str) -> dict[str, Any]:
-    """Return the leaves of a shipped recipe."""
-    return flat(_whole(Recipe.load(name).model_dump(mode="json")))
-
-
-def _whole(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe with every key; CIFAR's parquet files are CIFAR, its images are told by their hash."""
+def recipe_leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of a recipe, defaults too; CIFAR's parquet files are CIFAR, as their hash tells."""
     try:
         recipe = parse(Recipe, dict(plain), "recipe")
     except RecipeError:  # of another version
-        return dict(plain)
+        return flat(plain)
     whole = recipe.model_dump(mode="json")
     whole["data"]["source"] = as_archive(recipe.data.source).model_dump(mode="json")
-    return whole
+    return flat(whole)
+
+
+@cache
+def shipped_leaves(name: str) -> dict[str, Any] | None:
+    """Return the leaves of a shipped recipe; None where there is none of this name."""
+    shipped = name in catalog.list_recipes()
+    return recipe_leaves(Recipe.load(name).model_dump(mode="json")) if shipped else None
 
 
 _TITLES = {"balanced_softmax": "Balanced Softmax", "cross_entropy": "cross-entropy", "crt": "cRT"}
-_TITLES |= {"ldam": "LDAM", "ldam_drw": "LDAM-DRW", "lws": "LWS"}
+_TITLES |= {"ldam_drw": "LDAM-DRW", "lws": "LWS"}
 
 
 def method_title(name: str, recipe: Mapping[str, Any]) -> str:
     """Name what a plain recipe trains, as papers do; MoCo's version is told by the recipe's name."""
     objective, method, loss = recipe["objective"], recipe.get("method"), recipe["objective"].get("loss")
-    kind, loss = str(objective["name"]), loss["name"] if isinstance(loss, Mapping) else loss
+    kind = str(objective["name"])
     title = getattr(OBJECTIVES.get(kind), "__name__", kind)
-    if kind == "classify":  # named by its loss, or by what decides the loss
-        kind = str(method["name"] if method else loss)
+    if kind == "classify":  # named by what decides the loss
+        kind = method["name"] if method else loss["name"] if isinstance(loss, Mapping) else str(loss)
         title = _TITLES.get(kind, kind.replace("_", " "))
     # tables have this baseline twice: with crops and flips, and in the setting of what it is compared with
     if kind == "cross_entropy" and any(op.get("op") == "auto_augment" for op in recipe["views"]["train"][0]):
         title += " + AutoAugment"
-    if kind == "moco":
-        version = name.partition(".moco_")[2].split("_")[0]
-        title += f" {version}" if version in ("v1", "v2") else ""
-        title += "" if loss in (None, "info_nce") else f", {str(loss).replace('_', ' ')} loss"
+    if version := re.search(r"\.moco_(v[12])", name):
+        title += f" {version[1]}"
     title += " + teachers" if objective.get("distill") else ""
     return title + (" + FT" if objective.get("feature_transform") else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import isfile
 from pathlib import Path
@@ -28,76 +28,64 @@ from zoo.recipe import Recipe
 from zoo.recipe.protocols import TRAINED
 from zoo.release import Release, format
 from zoo.release.provenance import origins, sha256_of
-from zoo.report.subject import open_subjects
 
-RISK = 0.01
-"""How often an equally good training may fail in any of its figures."""
-
-FEWEST_SEEDS = 5
-"""Of which a spread is known well enough to judge by."""
-
+RISK = 0.01  # how often an equally good training may fail in any of its figures
+FEWEST_SEEDS = 5  # of which a spread is known well enough to judge by
 _NAMES = ("loss", "accuracy", "positive_score", "negative_score", "uniformity", "alignment", "p_sup")
 SCALARS = tuple(f"recorded/{name}" for name in _NAMES)
 """What a training recorded of itself that is judged where its spread over seeds is known."""
 
-Figure = tuple[str, str, float, float, float]
-"""Evaluation, metric, what was recorded and reproduced, the standard error of the difference; 0: equal."""
 
-
-def judged(figures: Sequence[Figure], seeds: int = 0, points: float | None = None) -> pd.DataFrame:
+def judged(
+    recorded: RunRecord,
+    again: RunRecord,
+    test_counts: NDArray[np.int64],
+    train_counts: NDArray[np.int64],
+    seeds: Sequence[RunRecord] = (),
+    points: float | None = None,
+) -> pd.DataFrame:
     """Judge all figures together: an equally good training fails in any with a probability of `RISK` at most.
 
-    That is Bonferroni's bound over the figures. The quantile is normal where the error is that of test images
-    alone, Student's with k - 1 degrees of freedom where a spread over k `seeds` is part of it. `points`, by
-    which figures with an error may differ, takes the place of all this.
+    That is Bonferroni's bound over what two trainings recorded of themselves and all that was measured, but
+    for intervals. The difference of two shares p, each of the same n test images, has the variance
+    2 p (1 - p) / n; a spread s over seeds adds 2 s^2. The calibration error, a difference of accuracy and
+    confidence, has the accuracy's p. Numbers of images and queries have to be equal. The quantile is normal
+    where the error is that of test images alone, Student's with k - 1 degrees of freedom where a spread over
+    k `seeds` is part of it. `points`, by which figures with an error may differ, takes the place of all this.
+    The counts of images are by class, `[C]`.
 
     Returns:
         The figures with `difference`, `tolerance` and `verdict`: `same`, `within` the tolerance, `differs`,
         or `missing` where nothing was made again.
     """
-    table = pd.DataFrame(figures, columns=["evaluation", "metric", "recorded", "reproduced", "error"])
+    rows = list[tuple[str, str, float, float, float]]()
+    for name in SCALARS:
+        if name in recorded.figures and (spread := _spread([each.figures for each in seeds], name)):
+            now = again.figures.get(name, math.nan)
+            rows.append(("training", name, recorded.figures[name], now, math.sqrt(2) * spread))
+    groups = frequency_groups(torch.tensor(train_counts))
+    for number, entry in enumerate(recorded.evaluations, 1):
+        new = again.evaluated(entry.kind)
+        others = [each.metrics for run in seeds if (each := run.evaluated(entry.kind))]
+        for name, was in entry.metrics.items():
+            if "interval" in name:
+                continue
+            now, error = new.metrics.get(name, math.nan) if new else math.nan, 0.0
+            if not name.endswith(("images", "queries")):
+                images = test_counts[groups[name].numpy() if name in groups else ...].sum()
+                share = entry.metrics["accuracy"] if "calibration" in name else (was + now) / 2
+                error = math.sqrt(2 * share * (100 - share) / images + 2 * _spread(others, name) ** 2)
+            rows.append((f"{number} {entry.protocol}", name, was, now, error))
+    table = pd.DataFrame(rows, columns=["evaluation", "metric", "recorded", "reproduced", "error"])
     error = table.pop("error")
     chance = 1 - RISK / (2 * max(1, (error > 0).sum()))
-    quantile = stats.t.ppf(chance, seeds - 1) if seeds else stats.norm.ppf(chance)
+    quantile = stats.t.ppf(chance, len(seeds) - 1) if seeds else stats.norm.ppf(chance)
     table["difference"] = table["reproduced"] - table["recorded"]
     table["tolerance"] = quantile * error if points is None else np.where(error > 0, points, 0.0)
     same, missing = table["difference"] == 0, table["reproduced"].isna()
     within = table["difference"].abs() <= table["tolerance"]
     table["verdict"] = np.select([same, missing, within], ["same", "missing", "within"], "differs")
     return table
-
-
-def compared(
-    recorded: RunRecord,
-    again: RunRecord,
-    test_counts: NDArray[np.int64],
-    train_counts: NDArray[np.int64],
-    seeds: Sequence[RunRecord] = (),
-) -> Iterator[Figure]:
-    """Yield what two trainings recorded of themselves and all that was measured, but for intervals.
-
-    The difference of two shares p, each of the same n test images, has the variance 2 p (1 - p) / n; a spread
-    s over seeds adds 2 s^2. The calibration error, a difference of accuracy and confidence, has the
-    accuracy's p. Numbers of images and queries have to be equal. The counts `[C]` are of each class's images.
-    """
-    for name in SCALARS:
-        if name in recorded.figures and (spread := _spread([each.figures for each in seeds], name)):
-            now = again.figures.get(name, math.nan)
-            yield "training", name, recorded.figures[name], now, math.sqrt(2) * spread
-    groups = frequency_groups(torch.tensor(train_counts))
-    for number, entry in enumerate(recorded.evaluations, 1):
-        new = again.evaluated(entry.kind)
-        metrics = new.metrics if new else {}
-        others = [each.metrics for run in seeds if (each := run.evaluated(entry.kind))]
-        for name, was in entry.metrics.items():
-            if "interval" in name:
-                continue
-            now, error = metrics.get(name, math.nan), 0.0
-            if not name.endswith(("images", "queries")):
-                images = test_counts[groups[name].numpy() if name in groups else ...].sum()
-                share = entry.metrics["accuracy"] if "calibration" in name else (was + now) / 2
-                error = math.sqrt(2 * share * (100 - share) / images + 2 * _spread(others, name) ** 2)
-            yield f"{number} {entry.protocol}", name, was, now, error
 
 
 def _spread(seeds: Sequence[Mapping[str, float]], name: str) -> float:
@@ -166,10 +154,10 @@ def reproduce(
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
     recorded = hub.open(name)
     recorded.verify()
-    file, training = recorded.path / format.RECIPE, recorded.metrics["training"]
+    own, training = from_release(recorded), recorded.metrics["training"]
     # who repeats a training need not have the trackers of who made it
-    recipe = Recipe.from_yaml(format.read_text(file), str(file), ["training.trackers=[]"])
-    data, own = own_root(data, recipe.data), from_release(recorded)
+    recipe = Recipe.load(recorded.path / format.RECIPE, ["training.trackers=[]"])
+    data = own_root(data, recipe.data)
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)
     if out.resolve() == recorded.path.resolve():
         raise ReleaseError(f'out: "{out}" is the release that is to be reproduced; choose another folder')
@@ -194,22 +182,14 @@ def reproduce(
             settings = protocol.model_dump(mode="json", exclude={"protocol"})
             evaluate(made, each.protocol, data, resume=each.protocol in TRAINED, **settings)
             made = hub.open(made.path)
-    facts = () if recipe.training.early_stopping else ("steps", "epochs", "images", "seed")
-    new = made.metrics["training"]
-    figures = [("training", fact, training[fact], new[fact], 0.0) for fact in facts if fact in training]
-    before, after = (
-        from_release(release).model_copy(update={"figures": subject.numbers})
-        for release in (recorded, made)
-        for subject in open_subjects([release])
-    )
-    figures += compared(before, after, test_set.class_counts, train_set.class_counts, seeds)
+    counts = test_set.class_counts, train_set.class_counts
+    figures = judged(own, from_release(made), *counts, seeds, tolerance)
     hashes = ("weights_sha256", "centers_sha256")
     same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
-    return Reproduction(recorded, made, judged(figures, len(seeds), tolerance), len(seeds), same)
+    return Reproduction(recorded, made, figures, len(seeds), same)
 
 
 def _check(what: str, found: str, expected: str | None) -> None:
-    """Refuse what is not what it was when the release was made, by its SHA-256."""
     if expected not in (None, found):
         raise ReleaseError(f"{what} of sha256 {found}, expected {expected}")
 
@@ -217,13 +197,9 @@ def _check(what: str, found: str, expected: str | None) -> None:
 def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
     """Return records of trainings like `own` with other seeds; none where too few are shipped."""
     shipped = catalog.shared_folder("recipes") / "spread" / f"{own.name}.json"
-    same = (own.name, own.train_sha256)
-    place = spread or shipped
-    found = find([place]) if spread or isfile(shipped) else []
-    alike = [each for each in found if (each.name, each.train_sha256) == same and each.seed != own.seed]
-    if len({each.seed for each in alike}) >= FEWEST_SEEDS:
-        return alike
-    if spread is None:
-        return []
-    expected = f"trainings like {own.name} with {FEWEST_SEEDS} or more other seeds"
-    raise ZooError(f'spread: found {len(alike)} in "{spread}", expected {expected}')
+    found, same = find([spread or shipped] if spread or isfile(shipped) else []), (own.name, own.train_sha256)
+    alike = {run.seed: run for run in found if (run.name, run.train_sha256) == same and run.seed != own.seed}
+    if spread and len(alike) < FEWEST_SEEDS:
+        expected = f"trainings like {own.name} with {FEWEST_SEEDS} or more other seeds"
+        raise ZooError(f'spread: found {len(alike)} in "{spread}", expected {expected}')
+    return [*alike.values()] if len(alike) >= FEWEST_SEEDS else []

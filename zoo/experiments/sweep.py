@@ -1,36 +1,58 @@
-"""`zoo.sweep`: one training for every value and seed, shared by the processes that are started for it."""
+"""`zoo.sweep`, `zoo.compare`: a training for every value or method and seed, which processes may share."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import isfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 from filelock import FileLock, Timeout
+from pydantic import Field
 
 from zoo import catalog, hub
 from zoo.config import Config, listed, load_yaml, parse
-from zoo.data.any_data import folder_for, own_root
-from zoo.data.dataset import Root
+from zoo.data.any_data import Data, own_root
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
+from zoo.evaluation.metrics import mean_interval
 from zoo.experiments.records import from_release
-from zoo.experiments.statistics import differences, draw_numbers, means
-from zoo.experiments.table import Published, Results, published_figures, tabulate
+from zoo.experiments.table import Results, mean_text, tabulate
 from zoo.files import RUNS, is_unused, write_text, writing
-from zoo.pretraining import open_sets, pretrain
+from zoo.pretraining import open_sets, plan_finetuning, pretrain
 from zoo.recipe import Recipe
-from zoo.recipe.overrides import override_of
+from zoo.recipe.overrides import Overrides, as_overrides, override_of
+from zoo.release import Release
 from zoo.release.card import markdown_table
 from zoo.release.format import holds_release
+from zoo.release.schema import ACCURACIES
 from zoo.report.diagnose import diagnose
-from zoo.report.subject import open_subjects
+from zoo.report.pictures import draw_numbers
 from zoo.training.progress import say
-from zoo.training.signals import interruptible
+
+_BY_NAME = (
+    *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
+    *("class_balanced_sampling", "crt", "tau_normalized", "lws", "ldam_drw"),
+)
+METHODS: dict[str, Any] = {name: name for name in _BY_NAME} | {
+    "from_centers": {"name": "from_centers", "prior": False},
+    "from_centers_prior": {"name": "from_centers", "prior": True},
+    "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},
+    "nearest_mean": {"name": "nearest_center", "centers": "means", "similarity": "cosine"},
+}
+"""Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
+
+_PLAIN = ("objective.loss=cross_entropy", "objective.head=linear", "training.sampling=instance")
+_DECIDED = ("method", "evaluation", "training.seed", "init.head")  # which a comparison sets itself
+_WATCH = {
+    title: f"accuracy/classifier/{name}".removesuffix("/accuracy")
+    for name, title in {**ACCURACIES, "calibration_error": "calibration error"}.items()
+}
+_USUAL = re.compile(r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)")
 
 
 class SweepFile(Config):
@@ -38,7 +60,7 @@ class SweepFile(Config):
 
     question: str
     source: str
-    recipes: list[str] = []
+    recipes: Annotated[list[str], Field(min_length=1)]
     set: dict[str, Any] = {}
     """By key of the recipe a list of values, or of values by their labels. One value is an override."""
     seeds: list[int] = [0, 1, 2]
@@ -47,8 +69,6 @@ class SweepFile(Config):
     second stands in for the first in runs that lack it. None: accuracies, loss and uniformity."""
     found: str | None = None
     """What was found, with date and machine."""
-    published: dict[str, Published] = {}
-    """By recipe."""
 
 
 def read_sweep(name: str | Path) -> SweepFile | None:
@@ -58,31 +78,15 @@ def read_sweep(name: str | Path) -> SweepFile | None:
     return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One training: of a value or method, its `point`, and a seed; its release goes to `folder`."""
-
-    point: str
-    seed: int
-    recipe: Recipe
-    folder: Path
-    data: Root
-
-    @property
-    def id(self) -> str:
-        """Its name, `POINT/seed_N`."""
-        return f"{self.point}/seed_{self.seed}"
-
-
 @dataclass(frozen=True)
 class Sweep:
     """What a sweep or a comparison found.
 
     Attributes:
         frame: a row for each point: mean ± standard deviation of each watched number over its seeds.
-        changes: how far each point is from the first, see `zoo.experiments.statistics.differences`.
+        changes: how far each point is from the first, see `differences`.
         results: what was measured, as `zoo.table` has it; the records' `figures` have every number.
-        failed: why points or runs failed, by `POINT` or `POINT/seed_N`.
+        failed: why runs failed, by `POINT/seed_N`.
         folder: with `sweep.md`, `sweep.png`, `results.*` and the runs' releases.
     """
 
@@ -98,7 +102,7 @@ def sweep(
     out: str | Path | None = None,
     vary: Mapping[str, Any] | None = None,
     seeds: Sequence[int] | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     resume: bool = False,
 ) -> Sweep | None:
     """Train a recipe for every combination of values, over seeds, and show what moves with them.
@@ -113,7 +117,7 @@ def sweep(
         vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels. A
             single value is the same in all runs.
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
-        data: the folder with the data, for recipes whose sources need one.
+        data: where the recipes' own data lie, for those whose sources need a folder.
         resume: go on with what lies in `out`; finished runs are taken as they are.
 
     Returns:
@@ -123,146 +127,167 @@ def sweep(
     if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
     first = names[0]
-    name = first.name if isinstance(first, Recipe) else Path(str(first)).name.removesuffix(".yaml")
+    name = Path(first.name if isinstance(first, Recipe) else str(first)).name.removesuffix(".yaml")
     about = None if isinstance(first, Recipe) else read_sweep(first)
     if about is not None:
         names = names[1:] or about.recipes
-    about = about or SweepFile(question=f"Sweep of {name}", source="zoo sweep")
-    out = RUNS / "sweeps" / name if out is None else Path(out)
-    points = lay_out(names, about.set | dict(vary or {}))
-    own_root(data, *(recipe.data for recipe in points.values()))
-    runs = every_seed(points, about.seeds if seeds is None else seeds, out, data)
-    return run_all(runs, out, about, resume=resume)
+    about = about or SweepFile(question=f"Sweep of {name}", source="zoo sweep", recipes=[name])
+    runs = lay_out(names, about.set | dict(vary or {}), about.seeds if seeds is None else seeds)
+    return run_all(runs, RUNS / "sweeps" / name if out is None else Path(out), about, data, resume=resume)
 
 
-def lay_out(recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any]) -> dict[str, Recipe]:
-    """Return the recipe of each point; raise `ZooError` naming the key, value or recipe that is wrong."""
-    if "training.seed" in vary:
-        raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
-    axes = dict[str, dict[str, Any]]()  # values by their labels
-    for key, given in vary.items():
-        if not (isinstance(given, Mapping | list | tuple) and given):
+def compare(
+    recipe: Recipe | str | Path | None = None,
+    *,
+    init: str | Path | Release,
+    out: str | Path | None = None,
+    data: Data = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    resume: bool = False,
+    overrides: Overrides = (),
+) -> Sweep | None:
+    """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
+
+    It is a sweep over the recipe's key `method`. Nothing is selected on the test split: the last epoch
+    counts, or the one that the validation part of `training.early_stopping` chooses.
+
+    Args:
+        recipe: of the objective `classify`; the default of `finetune` when None.
+        init: the release to start from.
+        out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`.
+        data: see `finetune`.
+        methods: names out of `METHODS`, or of the recipe's `method`; the others are compared with the first.
+        seeds: of the trainings.
+        resume: see `sweep`.
+        overrides: see `pretrain`.
+
+    Returns:
+        As `sweep`; `failed` has also the methods that the start does not allow. So are the errors.
+    """
+    start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
+    changes = as_overrides(overrides)
+    for change in changes:
+        if change.partition("=")[0].strip().startswith(_DECIDED):
+            raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
+    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*_PLAIN, *changes])
+    chosen = {name: METHODS.get(name, name) for name in (METHODS if methods is None else methods)}
+    vary = {"method": chosen, "evaluation": [[{"protocol": "classifier"}]]}
+    question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"
+    about = SweepFile(question=question, source="zoo compare", recipes=[base.name], watch=_WATCH)
+    out = RUNS / f"{start}_compared" if out is None else Path(out)
+    return run_all(lay_out([base], vary, seeds), out, about, root, resume=resume)
+
+
+def lay_out(
+    recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any], seeds: Sequence[int]
+) -> dict[str, Recipe]:
+    """Return the recipes of all runs, by `POINT/seed_N`: all points with one seed after another."""
+    axes = dict[str, dict[str, Any]]()  # of each key the values, by the words that name a point
+    for key, given in {"training.seed": seeds, **vary}.items():
+        if not (isinstance(given, Mapping | Sequence) and given) or isinstance(given, str):
             raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
-        axes[key] = {**given} if isinstance(given, Mapping) else {str(each): each for each in given}
+        last = key.rpartition(".")[2]
+        axes[key] = {**given} if isinstance(given, Mapping) else {f"{last}_{each}": each for each in given}
     bases = {Recipe.load(each, ()).name: each for each in recipes}
-    points = dict[str, Recipe]()
-    for *values, (label, base) in itertools.product(*(own.items() for own in axes.values()), bases.items()):
-        chosen = list(zip(axes, values, strict=True))
-        words = [f"{key.rpartition('.')[2]}_{each}" for key, (each, _) in chosen if len(axes[key]) > 1]
-        words += [label] if len(bases) > 1 or not words else []
+    runs = dict[str, Recipe]()
+    for *chosen, (name, base) in itertools.product(*(axis.items() for axis in axes.values()), bases.items()):
+        seed, *words = [word for word, _ in chosen]
+        words = [word for word, axis in zip(words, [*axes.values()][1:], strict=True) if len(axis) > 1]
+        words += [name] if len(bases) > 1 or not words else []
         point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
-        points[point] = Recipe.load(base, [override_of(key, value, "vary: ") for key, (_, value) in chosen])
-    return points
-
-
-def every_seed(points: Mapping[str, Recipe], seeds: Sequence[int], out: Path, data: Root) -> list[Run]:
-    """Return the runs, all points with one seed after another."""
-    if not isinstance(seeds, list | tuple | range) or not seeds:
-        raise ZooError(f"seeds: found {seeds!r}, expected a list, e.g. 0, 1, 2")
-    runs = []
-    for seed in dict.fromkeys(seeds):
-        for point, base in points.items():
-            recipe = Recipe.load(base, [f"training.seed={seed}"])
-            folder = out / point / f"seed_{seed}"
-            runs.append(Run(point, seed, recipe, folder, folder_for(recipe.data, data)))
+        changes = [override_of(key, value, "vary: ") for key, (_, value) in zip(axes, chosen, strict=True)]
+        runs[f"{point}/{seed}"] = Recipe.load(base, changes)
     return runs
 
 
 def run_all(
-    runs: Sequence[Run],
-    out: Path,
-    about: SweepFile,
-    *,
-    resume: bool,
-    left_out: Mapping[str, str] | None = None,
+    runs: Mapping[str, Recipe], out: Path, about: SweepFile, data: Data, *, resume: bool
 ) -> Sweep | None:
-    """Train all runs and write to `out` what was found; None while other processes train some.
-
-    `left_out` has points without runs, and why. An Interrupted tells of a signal, a ZooError if no run could
-    be trained, or a finished one is of another recipe.
-    """
+    """Train all runs and write to `out` what was found; None while other processes train some."""
     if not (resume or is_unused(out)):
         raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
+    kinds = {recipe.data.model_dump_json(): recipe for recipe in runs.values()}.values()
+    sets = [(recipe, own_root(data, recipe.data)) for recipe in kinds]
     out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / ".data.lock"):  # what one process fetches or decodes, the others find
-        for run in {run.recipe.data.model_dump_json(): run for run in runs}.values():
-            open_sets(run.recipe, run.data)
-    errors = _train(runs)
-    trained = [run for run in runs if holds_release(run.folder)]
-    if any(run.id not in errors for run in runs if run not in trained):
+        for recipe, root in sets:
+            open_sets(recipe, root)
+    failed = _train(runs, out, data)
+    trained = {run: out / run for run in runs if run not in failed and holds_release(out / run)}
+    if len(trained) + len(failed) < len(runs):
         return None
     if not trained:
-        raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(errors.values()))}")
-    subjects = open_subjects([run.folder for run in trained])
-    names = dict.fromkeys(name for subject in subjects for name in subject.numbers)
-    usual = r"accuracy/[^/]+|recorded/(loss|uniformity|tolerance)"
-    watch = about.watch or {name: name for name in names if re.fullmatch(usual, name)}
-    if any("features/" in each for each in watch.values()):  # of which only a look at images tells
-        folders = [run.folder for run in trained]
-        subjects = list(diagnose(folders, out=out / "report", data=trained[0].data).subjects)
-    records = [
-        from_release(hub.open(run.folder)).model_copy(update={"figures": subject.numbers})
-        for run, subject in zip(trained, subjects, strict=True)
-    ]
+        raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(failed.values()))}")
+    records = [from_release(hub.open(folder)) for folder in trained.values()]
+    if any("features/" in each for each in about.watch.values()):  # of which only a look at images tells
+        subjects = diagnose(*trained.values(), out=out / "report", data=data).subjects
+        for record, subject in zip(records, subjects, strict=True):
+            record.figures.update(subject.numbers)
+    watch = about.watch or {n: n for record in records for n in record.figures if _USUAL.fullmatch(n)}
     numbers = pd.DataFrame(
-        {"point": run.point, "seed": run.seed}
+        {"point": run.rpartition("/")[0], "seed": record.seed}
         | {title: _value(each, record.figures) for title, each in watch.items()}
         for run, record in zip(trained, records, strict=True)
     ).set_index(["point", "seed"])
-    first, failed = trained[0].point, {**(left_out or {}), **errors}
-    results = tabulate(records, published_figures() | about.published)
-    found = Sweep(means(numbers, ".3g"), differences(numbers, first), results, failed, out)
+    first, frame = numbers.index[0][0], numbers.groupby(level="point", sort=False).agg(mean_text)
+    found = Sweep(frame, differences(numbers, first), tabulate(records), failed, out)
     parts = [f"# {about.question}", f"Source: {about.source}"]
     for words, frame in (
         ("Mean ± standard deviation over seeds:", found.frame),
         (f"Difference to {first}, paired by seed, [95 % interval]:", found.changes),
     ):
         parts += [words, markdown_table(["point", *frame], frame.reset_index().to_numpy().tolist())]
-    parts += [f"Failed and left out: {name}: {why}" for name, why in failed.items()]
+    parts += [f"Failed: {run}: {why}" for run, why in failed.items()]
     with writing(f'sweep "{out}"'):
         draw_numbers(numbers, out / "sweep.png")
         write_text(out / "sweep.md", "\n\n".join([*parts, "![Each number](sweep.png)"]) + "\n")
-    results.write(out)
+    found.results.write(out)
     return found
 
 
-def _train(runs: Sequence[Run]) -> dict[str, str]:
-    """Train, one after another, what no other process trains; return why some failed, by `POINT/seed_N`.
-
-    A run's lock is released by the system when its process ends, however that is.
-    """
+def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
+    """Train, one after another, what no other process trains; return why some failed, by `POINT/seed_N`."""
     failed = dict[str, str]()
-
-    def finished() -> str:
-        return f"{sum(holds_release(run.folder) for run in runs)} of {len(runs)} runs are finished"
-
-    say(finished())
-    with interruptible(finished):
-        for run in 2 * list(runs):  # again, for what another process gave up
-            if run.id in failed:
-                continue
-            lock = FileLock(run.folder.with_name(f".seed_{run.seed}.lock"))
-            try:
-                lock.acquire(timeout=0)
-                pretrain(run.recipe, out=run.folder, data=run.data, resume=True)
-            except (Timeout, InUse):  # another process is training it
-                continue
-            except Interrupted:
-                raise
-            except ZooError as error:
-                if holds_release(run.folder):  # of another recipe
-                    raise
-                failed[run.id] = str(error)
-                say(f"{run.id} failed: {error}")
-            finally:
-                lock.release()
+    say(f"{sum(holds_release(out / run) for run in runs)} of {len(runs)} runs are finished")
+    for run in 2 * list(runs):  # again, for what another process gave up
+        if run in failed:
+            continue
+        folder = out / run
+        try:  # the system releases a killed process's lock
+            with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
+                pretrain(runs[run], out=folder, data=data, resume=True)
+        except (Timeout, InUse):  # another process is training it
+            pass
+        except Interrupted:
+            raise
+        except ZooError as error:
+            failed[run] = str(error)
+            say(f"{run} failed: {error}")
     return failed
+
+
+def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
+    """Return how far each `point` of the index is from `to`, mean over `seed`, as `-2.8 [-5.6, 0.0]`.
+
+    Runs of one seed share the images' order and the initial weights. In brackets is the 95 % interval of the
+    mean (Student's t), where there are several seeds that differ. Each is of one comparison: nothing corrects
+    for their number. One that holds 0 does not tell two points apart.
+    """
+    base = numbers.xs(to, level="point")
+
+    def cell(column: pd.Series) -> str:
+        apart = (column.droplevel("point") - base[column.name]).dropna().round(9)
+        if not len(apart) or column.index.get_level_values("point")[0] == to:
+            return "-"
+        mean, half = mean_interval(list(apart))
+        return f"{mean:z.3g}" + ("" if half is None else f" [{mean - half:.3g}, {mean + half:.3g}]")
+
+    return numbers.groupby(level="point", sort=False).agg(cell)
 
 
 def _value(expression: str, figures: Mapping[str, float]) -> float:
     """Return a number of a run, see `SweepFile.watch`; NaN where it has none."""
-    nan = float("nan")
-    name, minus, other = expression.partition(" - ")
-    if minus:
-        return figures.get(name, nan) - figures.get(other, nan)
-    return next((figures[each] for each in name.split(" or ") if each in figures), nan)
+    terms = [each.split(" or ") for each in expression.split(" - ")]
+    values = [next((figures[name] for name in names if name in figures), math.nan) for names in terms]
+    return values[0] - sum(values[1:])

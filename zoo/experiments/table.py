@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
 from zoo import catalog
-from zoo.config import Config, listed, load_yaml, parse
+from zoo.config import listed, load_yaml
 from zoo.errors import ZooError
-from zoo.experiments.records import RESULTS, RunRecord, as_json, find
-from zoo.experiments.statistics import duration, mean_text
+from zoo.experiments.records import Evaluated, ResultsFile, RunRecord, find
 from zoo.files import read_text, write_text, writing
 from zoo.release import Release
 from zoo.release.card import escaped, markdown_table
@@ -26,8 +24,7 @@ from zoo.release.schema import PREFERRED
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """The marks in a README between which the table is written."""
 
-METRICS = ("accuracy", "many", "medium", "few")
-"""Columns of figures, in percent."""
+METRICS = ("accuracy", "many", "medium", "few")  # columns of figures, in percent
 
 LEGEND = (
     "Top-1 accuracy in percent on the test split: mean over seeds ± sample standard deviation. Many, medium, "
@@ -39,27 +36,15 @@ LEGEND = (
 )
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys that may be changed without hiding the published figure; a note names the change."""
-_OWN_COLUMN = ("training.epochs", "training.seed", "objective.feature_transform")
+_OWN_COLUMN = ("training.epochs", "objective.feature_transform")
+_NOT_MEASURED = Evaluated(protocol="-", settings={}, test_sha256=None, metrics={})
 
 
-class Published(Config):
-    """A published figure of a recipe."""
-
-    value: Annotated[float, Field(ge=0, le=100)]
-    protocol: Literal["classifier", "linear", "knn"]
-    """By the learned classifier, a linear one on the frozen encoder, or kNN."""
-    source: str
-    differs: str
-    """One sentence on what differs from the published setting."""
-
-
-def published_figures() -> dict[str, Published]:
-    """Return the published figures of all shipped sweeps, by recipe."""
-    found: dict[str, Published] = {}
-    for path in map(catalog.sweep_path, catalog.list_sweeps()):
-        figures = load_yaml(catalog.recipe_text(path), path.name).get("published", {})
-        found |= {recipe: parse(Published, each, path.name) for recipe, each in figures.items()}
-    return found
+@cache
+def published_figures() -> dict[str, dict[str, Any]]:
+    """Return `value`, `protocol`, `source` and what `differs` of the published figures, by recipe."""
+    file = catalog.shared_folder("recipes") / "published" / "figures.yaml"
+    return dict(load_yaml(catalog.recipe_text(file), file.name))
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,7 @@ class Results:
         notes: what has to be known of each line.
     """
 
-    records: Sequence[RunRecord]
+    records: list[RunRecord]
     frame: pd.DataFrame
     notes: Sequence[str]
 
@@ -83,9 +68,8 @@ class Results:
             recipe = part["recipe"].str.replace(r"^([^,]*)", r"`\1`", regex=True)
             shown = part.drop(columns="data").assign(recipe=recipe)
             if (shown[["medium", "few"]] == "-").all(axis=None):  # balanced data: "many" repeats the accuracy
-                shown = shown.drop(columns=list(METRICS[1:]))
-            if (shown["published"] == "-").all():
-                shown = shown.drop(columns="published")
+                shown = shown.assign(many="-")
+            shown = shown.loc[:, (shown != "-").any()]
             numbers = {*METRICS, "epochs", "published"}
             words = [place for place, name in enumerate(shown.columns) if name not in numbers]
             table = markdown_table(list(shown), shown.to_numpy().tolist(), left=words)
@@ -95,96 +79,89 @@ class Results:
 
     def write(self, out: Path) -> None:
         """Write `results.md` and `results.json`; raise `ZooError` if that fails."""
+        results = ResultsFile(format=2, runs=self.records).model_dump_json(indent=1)
         with writing(f'results in "{out}"'):
             write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
-            write_text(out / RESULTS, as_json(self.records))
+            write_text(out / "results.json", results)
 
 
-def tabulate(records: Sequence[RunRecord], published: Mapping[str, Published]) -> Results:
-    """Put records into lines, sorted as in papers.
+def tabulate(records: list[RunRecord]) -> Results:
+    """Put records into lines, sorted as in papers: data sets by name, of one the most imbalanced first.
 
-    Data sets: the larger first (by the images before a long tail was cut), of one the most imbalanced first.
     Within one: by accuracy. Images that go by several names, because they were read in different ways, are
     shown by the shortest; other images of the same name by their hash. Of several trainings with one seed the
     earliest counts, since they are not independent samples.
     """
-    runs = pd.DataFrame([_described(run, published.get(run.name)) for run in records])
-    runs = runs.sort_values("date").drop_duplicates(["group", "seed"])
-    shortest_first = runs.sort_values("data", key=lambda names: names.str.len())
-    runs["data"] = runs["sha256"].map(shortest_first.groupby("sha256")["data"].first())
-    ambiguous = runs.groupby("data")["sha256"].transform("nunique") > 1
+    runs = pd.DataFrame([_described(run, records) for run in records])
+    runs = runs.sort_values("date").drop_duplicates(["group", "seeds"])
+    runs["data"] = runs.groupby("images")["data"].transform(lambda names: min(names, key=len))
+    ambiguous = runs.groupby("data")["images"].transform("nunique") > 1
+    runs["data"] += (", images " + runs["images"].str[:8]).where(ambiguous, "")
     runs["base"] = runs["data"].str.partition(", ")[0]
-    runs["data"] += (", images " + runs["sha256"].str[:8]).where(ambiguous, "")
-    runs["size"] = runs.groupby("base")["images"].transform("max")
     runs["mean"] = runs.groupby("group")["accuracy"].transform("mean")
-    columns = {"size": False, "base": True, "imbalance": False, "data": True, "mean": False, "group": True}
-    runs = runs.sort_values([*columns, "seed"], ascending=[*columns.values(), True])
-    lines, notes = list[dict[str, str]](), defaultdict[str, list[str]](list)
-    for _, line in runs.groupby("group", sort=False):
-        first = line.iloc[0]
-        recipe = ", ".join([first["run"].name, *_distinguishing(first["run"], runs["run"])])
-        lines.append(
-            {
-                "method": first["run"].method,
-                "recipe": recipe,
-                "data": first["data"],
-                "epochs": str(first["run"].epochs),
-                "measured by": first["measured by"],
-                **{name: mean_text([*line[name].dropna()], "z.1f") for name in METRICS},
-                "seeds": f"n = {len(line)}",
-                "time to train": f"{duration(line['seconds'].median())}, {first['where']}",
-                "published": first["published"],
-            }
-        )
-        for note in dict.fromkeys(line["notes"].sum() + first["changed"]):
-            notes[note].append(f"`{recipe}`")  # lines with the same notes share one
-    texts = [f"{', '.join(dict.fromkeys(recipes))}: {note}." for note, recipes in notes.items()]
-    return Results(records, pd.DataFrame(lines), texts)
+    columns = {"base": True, "imbalance": False, "data": True, "mean": False, "group": True, "seeds": True}
+    runs = runs.sort_values([*columns], ascending=[*columns.values()])
+    line = {
+        **dict.fromkeys(("method", "recipe", "data", "epochs", "measured by"), "first"),
+        **dict.fromkeys(METRICS, partial(mean_text, form="z.1f")),
+        "seeds": lambda seeds: f"n = {len(seeds)}",
+        "time to train": lambda seconds: duration(seconds.median()),
+        **dict.fromkeys(("published", "where"), "first"),
+    }
+    frame = runs.groupby("group", sort=False).agg(line).reset_index(drop=True)
+    frame["time to train"] += ", " + frame.pop("where")
+    notes = runs.drop_duplicates("group").explode("notes").groupby("notes", sort=False)["recipe"].unique()
+    texts = [f"{', '.join(f'`{name}`' for name in names)}: {note}." for note, names in notes.items()]
+    return Results(records, frame, texts)
 
 
-def _described(run: RunRecord, published: Published | None) -> dict[str, Any]:
+def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     """Return what a run has for its line, by the preferred evaluation that it has."""
     chosen = min(
         (each for each in run.evaluations if "accuracy" in each.metrics),
         # a classifier as it stands comes before one with a prior subtracted
         key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
-        default=None,
+        default=_NOT_MEASURED,
     )
-    weighted = chosen and chosen.protocol == "linear" and chosen.settings.get("balanced")
-    changed, metrics = run.changed, chosen.metrics if chosen else {}
-    same = chosen and published and chosen.protocol.removesuffix("_full") == published.protocol
+    weighted = chosen.protocol == "linear" and chosen.settings.get("balanced")
+    changed, notes, published = run.changed, list(run.noted), published_figures().get(run.name)
+    same = published and chosen.protocol.removesuffix("_full") == published["protocol"]
     if not (same and changed is not None and all(map(_SAME_RESULT.fullmatch, changed))):
         published = None
-    told = published and f"published: {published.source.rstrip('.')}; {published.differs.rstrip('.')}"
-    values = ", ".join(f"{key} {_plain(value)}" for key, value in (changed or {}).items())
+    if published:
+        notes.insert(0, f"published: {published['source'].rstrip('.')}; {published['differs'].rstrip('.')}")
+    if changed:
+        values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
+        notes.append(f"changed from the recipe: {values}")
     return {
-        "run": run,
-        "group": run.group + (chosen.kind if chosen else ""),
-        "seed": run.seed,
+        "group": json.dumps([run.name, run.train_sha256, run.decisive, chosen.kind], sort_keys=True),
         "date": run.date,
-        "data": run.data,
-        "sha256": run.train_sha256,
-        "images": run.classes * run.largest,
+        "images": run.train_sha256,
         "imbalance": run.largest / max(run.smallest, 1),
-        "measured by": chosen.protocol + (", balanced" if weighted else "") if chosen else "-",
-        **{name: metrics.get(name) for name in METRICS},
-        "seconds": run.seconds,
+        "notes": notes,
         "where": f"{run.hardware}, {run.precision}",
-        "published": f"{published.value:.1f}" if published else "-",
-        "notes": [told, *run.noted] if told else run.noted,
-        "changed": [f"changed from the recipe: {values}"] if changed else [],
+        "method": run.method,
+        "recipe": ", ".join([run.name, *_distinguishing(run, records)]),
+        "data": run.data,
+        "epochs": str(run.epochs),
+        "measured by": chosen.protocol + (", balanced" if weighted else ""),
+        **{name: chosen.metrics.get(name) for name in METRICS},
+        "seeds": run.seed,
+        "time to train": run.seconds,
+        "published": f"{published['value']:.1f}" if published else "-",
     }
 
 
-def _distinguishing(run: RunRecord, others: Iterable[RunRecord]) -> list[str]:
+def _distinguishing(run: RunRecord, records: Iterable[RunRecord]) -> list[str]:
     """Return the values in which a run differs from others of its name and from the shipped recipe."""
-    alike = [each for each in others if each.name == run.name]
+    alike = [each for each in records if each.name == run.name]
     keys = {key for each in alike for key in (each.decisive if each.changed is None else each.changed)}
     return [
-        f"{_leaf(key)} {_plain(value)}"
+        f"{last.replace('_', ' ')} {_plain(value)}"
         for key, value in run.decisive.items()
         if key in keys and any(each.recipe.get(key, ...) != value for each in alike)
         if not key.startswith("data.") and key not in _OWN_COLUMN
+        for last in [key.removesuffix(".name").removesuffix(".kind").rpartition(".")[2]]
     ]
 
 
@@ -210,7 +187,7 @@ def table(
     """
     if not (records := find(listed(names))):
         raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
-    made = tabulate(records, published_figures())
+    made = tabulate(records)
     if out is not None:
         made.write(Path(out))
     if readme is not None:
@@ -224,17 +201,25 @@ def _replace(readme: Path, table: str) -> None:
         text = read_text(readme, 1 << 24)
     except (OSError, UnicodeDecodeError) as error:
         raise ZooError(f'"{readme}" cannot be read: {error}') from None
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
+    if not (found := re.fullmatch(f"(?s)(.*{BEGIN}).*({END}.*)", text)):
         raise ZooError(f'"{readme}": expected a line {BEGIN} and, below it, {END}')
     with writing(f'"{readme}"'):
-        write_text(readme, f"{before}{BEGIN}\n\n{table}\n{END}{after}")
+        write_text(readme, f"{found[1]}\n\n{table}\n{found[2]}")
 
 
-def _leaf(key: str) -> str:
-    """Return the last telling word of a dotted key."""
-    return key.removesuffix(".name").removesuffix(".kind").rpartition(".")[2].replace("_", " ")
+def mean_text(values: Sequence[float] | pd.Series, form: str = ".3g") -> str:
+    """Return `mean ± sample standard deviation`, the mean of a single value, or `-` for none; NaN is none."""
+    known = pd.Series(values, dtype=float).dropna()
+    if known.empty:
+        return "-"
+    return f"{known.mean():{form}}" + (f" ± {known.std():{form}}" if len(known) > 1 else "")
+
+
+def duration(seconds: float) -> str:
+    """Write a time with two or three figures."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _plain(value: Any) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from zoo.files import writing
 from zoo.report import features, training  # noqa: F401  # which fill `FIGURES`
-from zoo.report.style import FIGURES, groups_of, styled
+from zoo.report.style import COLORS, FAINT, FIGURES, groups_of, styled
 from zoo.report.subject import Subject
 
 _MOST = 8  # groups of subjects that a figure has room for
@@ -47,3 +48,20 @@ def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:
     title = f"{subject.name}\n{subject.data}, seed {subject.seed}"
     files = {key: folder / f"{key}.png" for key in IN_A_RELEASE}
     return {key: file for key, file in files.items() if not draw(key, [subject], file, title=title)}
+
+
+def draw_numbers(numbers: pd.DataFrame, file: Path) -> None:
+    """Draw a panel for each column, in it a line for each `point` of the index: runs, mean, deviation."""
+    points = numbers.groupby(level="point", sort=False)
+    means, deviations = points.mean(), points.std()
+    with styled():
+        size = (4.0 + 1.6 * len(means.columns), 0.9 + 0.36 * len(means))
+        made = Figure(size, layout="constrained")
+        panels = made.subplots(1, len(means.columns), sharey=True, squeeze=False)[0]
+        for axes, name in zip(panels, numbers, strict=True):
+            axes.plot(numbers[name], numbers.index.get_level_values("point"), "o", color=FAINT)
+            axes.errorbar(means[name], means.index, xerr=deviations[name], fmt="D", color=COLORS[0])
+            axes.set_title(str(name).replace("_", " "), wrap=True)
+        panels[0].set_ylim(len(means) - 0.5, -0.5)  # which all panels share
+        made.supxlabel("dots: seeds; diamonds: mean ± standard deviation", fontsize=7)
+    _save(made, file)
