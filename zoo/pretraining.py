@@ -25,9 +25,9 @@ from zoo.release.tensors import ImageList
 from zoo.report.finish import Sets, finish
 from zoo.training import RunFolder, build_objective, cpu_threads, pick_device
 from zoo.training.distributed import join
+from zoo.training.facts import checkpoint_of, trained_until
 from zoo.training.run import check_same_run, is_same
 from zoo.training.signals import interruptible
-from zoo.training.snapshot import checkpoint_of, trained_until
 from zoo.training.stages import STAGE, beginning, train_stages
 
 DATA_FOLDER = "data_folder.txt"

@@ -27,6 +27,7 @@ from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
 from zoo.training import RunFolder, train
+from zoo.training.adapt import limit_training
 
 if TYPE_CHECKING:
     from zoo.evaluation.measure import ProbeData
@@ -63,12 +64,12 @@ def train_classifier(
     encoder, device = copy.deepcopy(data.encoder.model), data.encoder.device
     if not isinstance(getattr(encoder, "num_features", None), int) or feature_dim(encoder) != dim:
         raise ZooError(f'model: found no "num_features" of {dim}, as timm has it; "linear" takes any model')
-    encoder.requires_grad_(True)  # the whole network, whatever somebody froze
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
         train_set = labelled_part(train_set, protocol.fraction, protocol.seed)
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
+    limit_training(encoder, recipe.train_only or [])  # whatever somebody froze
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         info = DataInfo(torch.as_tensor(train_set.class_counts))
@@ -80,7 +81,7 @@ def train_classifier(
     trained = train(objective, train_set, recipe, RunFolder(folder), resume=run.resume).objective
     assert isinstance(trained, Classify)
     features = data.test
-    if isinstance(protocol, SemiSupervisedProtocol) and not protocol.freeze_encoder:
+    if isinstance(protocol, SemiSupervisedProtocol):
         features = replace(data.encoder, model=trained.encoder).encode(data.test_images).features
     logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}
@@ -109,11 +110,11 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
     encoder = data.encoder
     arch = name_of(encoder.model)
     if isinstance(protocol, LinearFullProtocol):
-        frozen, optimizer, drop_last = True, "momentum", False
+        train_only, optimizer, drop_last = list[str](), "momentum", False
         name = "multistep" if protocol.milestones else "constant"
         schedule = {"name": name, "milestones": protocol.milestones, "decay_rate": protocol.decay_rate}
     else:
-        frozen, optimizer, schedule = protocol.freeze_encoder, "sgd", {"name": "cosine"}  # sgd: Nesterov's
+        train_only, optimizer, schedule = ["*"], "sgd", {"name": "cosine"}  # sgd: Nesterov's
         # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
         drop_last = len(train_set) >= protocol.batch_size
     backend = choose_backend(data.train_set) if protocol.backend == "auto" else protocol.backend
@@ -126,7 +127,8 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
         "backbone": {"arch": arch},
         "data": run.data.model_copy(update={**pixels, "partial_labels": None}),
         "views": ViewsConfig(backend=backend, workers=encoder.workers, train=views, eval=encoder.view),
-        "objective": {"name": "classify", "head_std": protocol.init_std, "freeze_encoder": frozen},
+        "objective": {"name": "classify", "head_std": protocol.init_std},
+        "train_only": train_only,
         "optimizer": {"name": optimizer, **protocol.model_dump(include={"lr", "weight_decay", "momentum"})},
         "schedule": schedule,
         "training": {

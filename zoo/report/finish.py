@@ -22,7 +22,6 @@ from zoo.report.pictures import draw_pictures
 from zoo.report.sample import Sample
 from zoo.report.subject import Subject
 from zoo.training import Trained
-from zoo.training.build import teachers_of
 from zoo.training.facts import training_facts
 from zoo.training.progress import say
 from zoo.training.stages import close, recorded
@@ -125,5 +124,6 @@ def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict
 
 def inherited(recipe: Recipe) -> str:
     """Return the licence of the weights, that of those they were trained or distilled from."""
-    sources = [*teachers_of(recipe), *([] if recipe.init is None else [recipe.init.release])]
+    plain = recipe.model_dump()
+    sources = [*provenance.teachers_of(plain), *filter(None, [provenance.start_of(plain)])]
     return inherited_license(str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources)

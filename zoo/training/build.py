@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
 
@@ -12,15 +11,16 @@ from torch import nn
 from zoo import backbones, hub
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batches import derive_seed
-from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
+from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, few
 from zoo.modules import Centers, Normalization, Teacher, has_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
 from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.release.provenance import TEACHERS, teacher_sha256
+from zoo.release.provenance import TEACHERS, teacher_sha256, teachers_of
 from zoo.release.release import NO_ARGUMENTS
 from zoo.release.schema import check_words
+from zoo.training.adapt import limit_training
 from zoo.training.monitor import split_validation
 
 
@@ -38,6 +38,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         encoder, centers = _encoder(recipe, dataset)
+        if recipe.train_only is not None or recipe.adapt is not None:
+            limit_training(encoder, recipe.train_only or [], recipe.adapt)
         for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
             backbones.check_encoder(encoder, size)
         training, _ = split_validation(dataset, recipe)
@@ -85,28 +87,14 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     if init.head == "centers" and opened.class_names != dataset.class_names:
         expected, found = few(dataset.class_names), few(opened.class_names)
         raise TrainingError(f"init.head: found centers of {found}, expected those of the data, {expected}")
-    encoder = opened.load(**args)
-    parameters = dict(encoder.named_parameters())
-    for pattern in init.freeze:
-        if not (matching := fnmatch.filter(parameters, pattern)):
-            found = f'init.freeze: no parameter of the encoder matches "{pattern}"'
-            raise TrainingError(f"{found}.{did_you_mean(pattern, parameters)}")
-        for name in matching:
-            parameters[name].requires_grad_(False)
-    return encoder, opened.centers
-
-
-def teachers_of(recipe: Recipe) -> list[str]:
-    """Return the names of the releases, none where labels alone teach."""
-    section = recipe.objective
-    return section.distill.teachers if isinstance(section, Classify.Config) and section.distill else []
+    return opened.load(**args), opened.centers
 
 
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
     """Build the recipe's teachers, each a classifier of the data's classes in their order."""
     given = Normalization(tuple(recipe.data.mean), tuple(recipe.data.std))
     teachers = list[Teacher]()
-    for name in teachers_of(recipe):
+    for name in teachers_of(recipe.model_dump()):
         try:
             opened = hub.open(name)
             centers = _of_classes(opened, dataset.class_names)

@@ -18,9 +18,12 @@ import torch
 from zoo import hub
 from zoo.data import ImageDataset
 from zoo.data.batches import batches_per_epoch, images_seen
+from zoo.errors import TrainingError
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.release.provenance import START, sha256_of
+from zoo.training.adapt import merge_adapters
+from zoo.training.build import build_objective
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.monitor import split_validation
 from zoo.training.precision import pick_device
@@ -30,8 +33,8 @@ from zoo.training.run import RunFolder
 class Trained(NamedTuple):
     """A finished training, or how far one is; `objective` has the weights to release.
 
-    `images` counts repetitions, `seconds` no interruptions; `ended` is since 1970; `stopping` has facts about
-    early stopping; `epoch` is None at the end.
+    `images` counts repetitions, `seconds` no interruptions; `ended` is since 1970; `trained_parameters` are
+    those of adapters and heads too; `stopping` has facts about early stopping; `epoch` is None at the end.
     """
 
     recipe: Recipe
@@ -41,6 +44,7 @@ class Trained(NamedTuple):
     images: int
     seconds: float
     ended: float
+    trained_parameters: int
     stopping: dict[str, Any] | None = None
     epoch: float | None = None
 
@@ -48,7 +52,8 @@ class Trained(NamedTuple):
         """Return its length; early stopping may have ended it."""
         stopped = self.recipe.training.epochs if self.stopping is None else self.stopping["stopped_at_epoch"]
         epochs = stopped if self.epoch is None else self.epoch
-        return {"epochs": epochs, "steps": self.steps, "seconds": round(self.seconds, 1)}
+        facts = {"epochs": epochs, "steps": self.steps, "trained_parameters": self.trained_parameters}
+        return {**facts, "seconds": round(self.seconds, 1)}
 
 
 def training_facts(
@@ -61,6 +66,7 @@ def training_facts(
     facts: dict[str, Any] = {
         "steps": sum(each.steps for each in stages),
         "epochs": sum(each.facts()["epochs"] for each in stages),
+        "trained_parameters": max((each.trained_parameters for each in stages), default=0),
         "images": images,
         "seconds": round(seconds, 1),
         "images_per_second": round(images / max(seconds, 1e-9), 1),
@@ -74,27 +80,29 @@ def training_facts(
         facts["early_stopping"] = stopped[0]
     if stages and stages[-1].epoch is not None:
         facts["snapshot"] = {"epoch": stages[-1].epoch, "of_epochs": section.epochs}
+    libraries = ["torch", "timm", "torchvision", *(["peft"] if recipe.adapt else [])]
     ended = max((each.ended for each in stages), default=time.time())
-    began = {}
     if recipe.init is not None:  # the name may come to mean other weights
-        began["init_weights_sha256"] = sha256_of(START, hub.open(recipe.init.release).config)
+        facts["init_weights_sha256"] = sha256_of(START, hub.open(recipe.init.release).config)
     return {
         **facts,
         **objective.facts(labels),
         "hardware": hardware(pick_device(section.device), ranks),
         "ranks": ranks,
         "precision": section.precision,
-        **began,
         "seed": section.seed,
         "date": datetime.fromtimestamp(ended, UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
+        "versions": {name: version(name) for name in libraries},
     }
 
 
 def trained_at(
     at: Checkpoint, recipe: Recipe, run: RunFolder, objective: Objective, data: ImageDataset, best: Any
 ) -> Trained:
-    """Return what a training leaves that ends `at` a checkpoint, with `Monitor.best` of early stopping."""
+    """Return what a training leaves that ends `at` a checkpoint, with `Monitor.best` of early stopping.
+
+    Adapters are merged into the encoder.
+    """
     section, (training, validation) = recipe.training, split_validation(data, recipe)
     of, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
     step, per_epoch = at.step, batches_per_epoch(*of, **length)
@@ -110,7 +118,42 @@ def trained_at(
             "stopped_at_epoch": step // per_epoch,
             "chosen_on": "the validation part, put aside from the training images",
         }
-    return Trained(recipe, run, objective, step, images, at.seconds, at.written, stopping)
+    trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
+    merge_adapters(objective.encoder)
+    return Trained(recipe, run, objective, step, images, at.seconds, at.written, trained, stopping)
+
+
+def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
+    """Read the checkpoint of a step, the newest when None; TrainingError, naming others, if there is none."""
+    steps = sorted(found for found in run.checkpoints() if found)
+    if not steps or step not in (None, *steps):
+        there = ", ".join(map(str, steps)) or "none yet"
+        found = f"step: found {step or 'none'}"
+        raise TrainingError(f'{found}, but "{run.path}" has checkpoints of the steps: {there}')
+    checkpoint = run.load(step)
+    assert checkpoint is not None
+    return checkpoint
+
+
+def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_set: ImageDataset) -> Trained:
+    """Return what a training would have left in memory, had it ended there; refuse other images."""
+    run.check_images(train_set)
+    section, size = recipe.training, len(split_validation(train_set, recipe)[0])
+    per_epoch = batches_per_epoch(size, section.batch_size, drop_last=section.drop_last)
+    step, patience = checkpoint.step, section.early_stopping
+    stopping = checkpoint.state.get("stopping", {"waited": 0, "best": None})
+    of = f'the checkpoint of step {step} in "{run.path}"'
+    if step >= section.epochs * per_epoch or (patience and stopping["waited"] >= patience.patience):
+        raise TrainingError(f"{of} is the end of the training; its release is what --resume writes")
+    if patience and stopping["best"] is None:
+        raise TrainingError(f"{of} is from before the first evaluation of training.early_stopping")
+    # a checkpoint has all weights: where the training began need not be there any more
+    objective = build_objective(recipe.model_copy(update={"init": None}), train_set)
+    average = checkpoint.state.get("average", {}).get("mean", {})
+    objective.load_state_dict({**checkpoint.state["objective"], **average})
+    epoch = step // per_epoch if step % per_epoch == 0 else round(step / per_epoch, 2)
+    trained = trained_at(checkpoint, recipe, run, objective, train_set, stopping["best"])
+    return trained._replace(epoch=epoch)
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:

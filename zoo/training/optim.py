@@ -96,7 +96,7 @@ class EMA:
     """
 
     def __init__(self, objective: Objective, section: AverageSection, steps: int) -> None:
-        self.updates, self._section, self._live = 0, section, averaged(objective)
+        self.updates, self._section, self._live = 0, section, moving(objective)
         self._mean = {name: tensor.detach().clone() for name, tensor in self._live.items()}
         start = math.prod(map(self.decay, range(2, min(steps, 100_000) + 1)))
         if steps > 1 and start > 0.5:
@@ -143,8 +143,8 @@ class EMA:
             mean.copy_(state["mean"][name])
 
 
-def averaged(objective: Objective) -> dict[str, Tensor]:
-    """Return by name what is averaged of an objective's state, the live tensors."""
+def moving(objective: Objective) -> dict[str, Tensor]:
+    """Return by name what a training moves of the encoder and its heads, the live tensors."""
     apart = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, APART))
     buffers = {name: each for name, each in objective.named_buffers() if not name.startswith(apart)}
     statistics = {n: each for n, each in buffers.items() if n.endswith(("running_mean", "running_var"))}
