@@ -27,7 +27,7 @@ from zoo.release.card import bibtex
 from zoo.release.provenance import teacher_sha256
 from zoo.report.finish import inherited
 from zoo.training import RunFolder, build_objective, train
-from zoo.training.optim import moving
+from zoo.training.optim import averaged
 
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"
 
@@ -45,7 +45,7 @@ def test_teachers_are_asked_about_the_mixed_images_that_the_student_sees() -> No
     assert len(seen) == 3 and all(torch.equal(each, seen[0]) for each in seen)
     assert not torch.equal(seen[0], batch().views[0])
     assert not any(part.training for part in objective.teachers.modules() if part is not objective.teachers)
-    assert not [name for name in moving(objective) if name.startswith("teachers")]
+    assert not [name for name in averaged(objective) if name.startswith("teachers")]
 
 
 def of_digits(folder: Path, seed: int = 0, **more: Any) -> Release:

@@ -34,7 +34,7 @@ class Recipe(Config):
     """Start from a release, or from timm's own weights; null: from random weights."""
     train_only: list[str] | None = None
     """Shell patterns of the encoder's parameters to train, e.g. `*.bias`; null: all, or with `adapt` none.
-    What is around the encoder is trained in any case. Parts without any keep BatchNorm's statistics, too."""
+    Heads are trained in any case. A BatchNorm of which nothing is trained keeps its statistics, too."""
     adapt: Annotated[sections.LoRASection | None, named_by("kind")] = None
     """Train low-rank adapters (LoRA) in place of the encoder's own weights."""
     data: DataConfig

@@ -22,7 +22,6 @@ from zoo.functional import knn_predict
 from zoo.modules import evaluating
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.training.optim import moving
 from zoo.training.step import Stepper
 
 IMAGES = 10_000  # most of the kNN accuracy
@@ -97,7 +96,7 @@ class Monitor:
                 return {f"knn_{name}": value for name, value in found.items()}
             value = found[self._stopping.metric]
             if self.best is None or self._score(value) > self._score(self.best["value"]):
-                weights = {name: tensor.detach().cpu().clone() for name, tensor in moving(objective).items()}
+                weights = {name: tensor.cpu().clone() for name, tensor in objective.state_dict().items()}
                 self.best, self.waited = {"step": done, "value": value, "weights": weights}, 0
             else:
                 self.waited += 1
