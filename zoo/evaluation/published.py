@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from safetensors.torch import save
+from torch import Tensor
 
 from zoo.backbones import feature_dim, name_of
 from zoo.config import parse
@@ -120,7 +121,8 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
     backend = choose_backend(data.train_set) if protocol.backend == "auto" else protocol.backend
     pixels = {"mean": [*encoder.preprocess.mean], "std": [*encoder.preprocess.std], "image_size": None}
     views = [protocol.view(encoder.view.size)]
-    weights, images = _fingerprint(encoder.model), train_set.describe()["sha256"]
+    state = {key: value.cpu().contiguous().clone() for key, value in encoder.model.state_dict().items()}
+    weights, images = hashlib.sha256(save(state)).hexdigest(), train_set.describe()["sha256"]
     plain: dict[str, Any] = {
         "name": f"{arch}.{protocol.protocol}",
         "description": f"{protocol.protocol} of {encoder.name}, encoder {weights}, data {images}",
@@ -138,12 +140,3 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
         "evaluation": [],
     }
     return parse(Recipe, plain, f"protocol {protocol.protocol}")
-
-
-def _fingerprint(model: nn.Module) -> str:
-    """Return a hash of all weights and buffers."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
