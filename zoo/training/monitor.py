@@ -3,6 +3,8 @@
 What would be released is evaluated, by rank 0. Nothing draws a random number or changes the objective.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -12,15 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.backbones import evaluating
 from zoo.data import ImageDataset, eval_images
 from zoo.data.batches import derive_seed
 from zoo.data.long_tail import stratified_split
 from zoo.errors import DataError
 from zoo.functional import knn_predict
+from zoo.modules import APART, KeyQueue, evaluating
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.training.optim import released_state
 from zoo.training.step import Stepper
 
 IMAGES = 10_000  # most of the kNN accuracy
@@ -95,7 +96,7 @@ class Monitor:
                 return {f"knn_{name}": value for name, value in found.items()}
             value = found[self._stopping.metric]
             if self.best is None or self._score(value) > self._score(self.best["value"]):
-                weights = {name: tensor.cpu().clone() for name, tensor in released_state(objective).items()}
+                weights = {name: tensor.cpu().clone() for name, tensor in _released(objective).items()}
                 self.best, self.waited = {"step": done, "value": value, "weights": weights}, 0
             else:
                 self.waited += 1
@@ -148,3 +149,10 @@ def _accuracies(predictions: Tensor, labels: Tensor, num_classes: int) -> dict[s
         "accuracy": 100 * float(hits.sum() / seen.sum()),
         "balanced_accuracy": 100 * float((hits / seen)[seen > 0].mean()),
     }
+
+
+def _released(objective: Objective) -> dict[str, Tensor]:
+    """Return the state that a release is made of: without queues, key encoders and teachers."""
+    modules = dict(objective.named_modules())
+    others = tuple(f"{name}." for name, each in modules.items() if isinstance(each, (*APART, KeyQueue)))
+    return {name: value for name, value in objective.state_dict().items() if not name.startswith(others)}

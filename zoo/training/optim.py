@@ -1,5 +1,7 @@
 """Optimizer and learning-rate schedule, both from timm, and the moving average of the weights (EMA)."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.errors import RecipeError, did_you_mean
-from zoo.modules import KeyQueue, MomentumEncoder, Teacher
+from zoo.modules import APART
 from zoo.objectives import Objective
 from zoo.recipe.sections import AverageSection, OptimizerSection, ScheduleSection
 
@@ -38,7 +40,7 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
     fused = isinstance(kind, type) and issubclass(kind, FUSED)
     fused = fused and not {"foreach", "fused", "differentiable", "dampening"} & {*section.args}
     try:
-        return timm.optim.create_optimizer_v2(  # type: ignore[no-any-return]
+        optimizer: torch.optim.Optimizer = timm.optim.create_optimizer_v2(
             objective,
             opt=section.name,
             lr=section.lr,
@@ -53,16 +55,18 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         found = f'optimizer.args: timm\'s "{section.name}" refuses {section.args}'
         raise RecipeError(f"{found}: {error}") from None
+    return optimizer
 
 
 def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:
-    """Group parameters so that only what is exempt by name has no weight decay, as timm does since 1.0.27."""
+    """Group parameters so that only what is exempt by name has no weight decay."""
+    trained = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
     exempt: set[str] = getattr(objective, "no_weight_decay", set)()
-    decaying, others = dict[str, Any](params=[]), dict[str, Any](params=[], weight_decay=0.0)
-    for name, parameter in objective.named_parameters():
-        if parameter.requires_grad:
-            (others if name in exempt else decaying)["params"].append(parameter)
-    return [group for group in (decaying, others) if group["params"]]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for name, p in trained if name not in exempt]},
+        {"params": [p for name, p in trained if name in exempt], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def build_schedule(
@@ -141,13 +145,7 @@ class EMA:
 
 def averaged(objective: Objective) -> dict[str, Tensor]:
     """Return by name what is averaged of an objective's state, the live tensors."""
-    released, live = released_state(objective), (*objective.named_parameters(), *objective.named_buffers())
-    statistics = ("running_mean", "running_var")
-    return {n: each for n, each in live if n in released and (each.requires_grad or n.endswith(statistics))}
-
-
-def released_state(objective: Objective) -> dict[str, Tensor]:
-    """Return the state that a release is made of: without queues, key encoders and teachers."""
-    kinds = (KeyQueue, MomentumEncoder, Teacher)
-    others = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, kinds))
-    return {name: value for name, value in objective.state_dict().items() if not name.startswith(others)}
+    apart = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, APART))
+    buffers = {name: each for name, each in objective.named_buffers() if not name.startswith(apart)}
+    statistics = {n: each for n, each in buffers.items() if n.endswith(("running_mean", "running_var"))}
+    return {n: p for n, p in objective.named_parameters() if p.requires_grad} | statistics
