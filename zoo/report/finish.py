@@ -125,5 +125,5 @@ def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict
 def inherited(recipe: Recipe) -> str:
     """Return the licence of the weights, that of those they were trained or distilled from."""
     plain = recipe.model_dump()
-    sources = [*provenance.teachers_of(plain), *filter(None, [provenance.start_of(plain)])]
+    sources = filter(None, [*provenance.teachers_of(plain), provenance.start_of(plain)])
     return inherited_license(str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources)

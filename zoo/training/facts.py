@@ -1,6 +1,4 @@
-"""What a training leaves, and what a release records about how and where it was trained."""
-
-from __future__ import annotations
+"""What a training leaves, or has by a checkpoint, and what a release records of how it was trained."""
 
 import math
 import os
