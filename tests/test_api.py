@@ -58,7 +58,7 @@ def test_finetune_starts_from_the_release_with_a_head_of_its_centers(paco: Relea
     before, after = (dict(zoo.load(p, head="centers").named_parameters()) for p in (paco.path, tuned.path))
     for name, value in before.items():
         assert torch.equal(value, after[name]), name
-    assert tuned.recipe["init"] == {"release": str(paco.path), "head": "centers", "freeze": []}
+    assert tuned.recipe["init"] == {"release": str(paco.path), "head": "centers"}
 
 
 def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Path) -> None:

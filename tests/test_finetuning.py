@@ -88,10 +88,10 @@ def test_a_spec_takes_the_place_of_a_recipes_data_and_nothing_else(folder: Path)
 
 @pytest.mark.parametrize("recipe", [None, CE])
 def test_overrides_come_after_the_data_and_cannot_replace_the_start(recipe: str | None) -> None:
-    changes = ["data.subset={per_class: 2}", "name=cifar_resnet20.mine", "init.freeze=[conv1.weight]"]
+    changes = ["data.subset={per_class: 2}", "name=cifar_resnet20.mine", "train_only=[conv1.weight]"]
     made = planned(recipe, PACO, overrides=[*changes, "init.release=x"], head="centers")
     assert (made.data.subset.per_class, made.data.long_tail, made.name) == (2, None, "cifar_resnet20.mine")
-    assert (made.init.release, made.init.head, made.init.freeze) == (PACO, "centers", ["conv1.weight"])
+    assert (made.init.release, made.init.head, made.train_only) == (PACO, "centers", ["conv1.weight"])
 
 
 def test_what_depends_on_epochs_and_batch_follows_the_overrides_of_them() -> None:

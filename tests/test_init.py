@@ -1,4 +1,4 @@
-"""What a training starts from: timm's own weights, and parts of an encoder that stay as they are."""
+"""What a training starts from: a release, or timm's own weights."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from zoo.errors import TrainingError, ZooError
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.release import Release
-from zoo.training import RunFolder, build_objective, train
+from zoo.training import build_objective
 from zoo.training.facts import training_facts
 
 CE = "cifar_resnet20.ce_digits_lt50"
@@ -26,22 +26,7 @@ def start(init: str, *changes: str) -> tuple[Objective, Recipe]:
     return build_objective(recipe, open_dataset(recipe.data, "train", None)), recipe
 
 
-def test_frozen_parameters_stay_bit_for_bit_and_the_others_move(paco: Release, tmp_path: Path) -> None:
-    frozen = ["conv1.weight", "layer[12].*.conv?.weight"]
-    init = f'{{release: "{paco.path}", head: fresh, freeze: {frozen}}}'
-    short = ["training.epochs=2", "schedule.warmup_epochs=1", "training.device=cpu"]
-    objective, recipe = start(init, *short)
-    before = {name: p.detach().clone() for name, p in objective.encoder.named_parameters()}
-    dataset = open_dataset(recipe.data, "train", None)
-    train(objective, dataset, recipe, RunFolder(tmp_path / "run"), resume=False)
-    stayed = {n for n, p in objective.encoder.named_parameters() if torch.equal(p, before[n])}
-    convolutions = {n for n, p in before.items() if p.ndim == 4}
-    assert stayed == {n for n in convolutions if not n.startswith("layer3.")}
-
-
 def test_a_start_that_does_not_fit_is_refused(paco: Release, timms: str) -> None:
-    with pytest.raises(TrainingError, match=r'init\.freeze: no .* matches "conv1\.wieght".*Did you'):
-        start(f'{{release: "{paco.path}", head: fresh, freeze: [conv1.wieght]}}')
     with pytest.raises(TrainingError, match=f'"{timms}" is {TINY} .*expected .*cifar_resnet20'):
         start(f'{{release: "{timms}", head: fresh}}')
 

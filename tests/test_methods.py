@@ -79,7 +79,7 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
         first, second = stages(Recipe.load(BASE, [*SHORT, *changes]))
         assert first.training.ema and first.objective.mix and first.optimizer.name == "adamw"
         assert second.training.sampling == "class_balanced" and second.training.epochs == 3
-        assert second.objective.freeze_encoder and second.objective.mix is None and not second.training.ema
+        assert second.train_only == [] and second.objective.mix is None and not second.training.ema
         assert (second.optimizer.name, second.optimizer.lr) == ("momentum", 0.02)
         assert (second.optimizer.momentum, second.optimizer.weight_decay) == (0.9, 0.0005)
         assert (second.schedule.name, second.schedule.warmup_epochs) == ("cosine", 0)
@@ -270,7 +270,7 @@ def test_methods_that_start_from_centers_say_what_they_miss(moco: Release, tmp_p
     learned = "method={name: nearest_center, centers: learned, similarity: cosine}"
     head = "method={name: from_centers, prior: true}"
     for change, name in ((learned, "nearest_center"), (head, "from_centers")):
-        with pytest.raises(RecipeError, match=f'method "{name}" starts from a release, and init is null'):
+        with pytest.raises(RecipeError, match=f'init: found null, expected .* for method "{name}"'):
             zoo.pretrain(BASE, out=tmp_path / "none", overrides=(*SHORT, change))
         with pytest.raises(TrainingError, match=r'init.head: release ".*" has no centers'):
             zoo.finetune(BASE, init=moco.path, out=tmp_path / "moco", overrides=(*SHORT, change))

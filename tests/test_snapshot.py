@@ -27,7 +27,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 @pytest.mark.parametrize(
-    "change", [(), (AVERAGE,), (stopping(patience=9),)], ids=["plain", "ema", "stopping"]
+    "change",
+    [(), (AVERAGE, "adapt=lora"), (stopping(patience=9), "adapt=lora")],
+    ids=["plain", "ema", "stopping"],
 )
 def test_it_is_what_a_training_that_ends_there_releases(change: tuple[str, ...], tmp_path: Path) -> None:
     whole = [*CONSTANT, *change]

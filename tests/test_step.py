@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from tests.objective_helpers import SETTINGS
 from tests.test_streaming import Watch
-from tests.test_training import RECIPES, recipe, run
-from zoo.cli.app import app
+from tests.test_training import recipe, run
 from zoo.data import Batch, open_dataset
 from zoo.errors import RecipeError
-from zoo.modules import KeyQueue
 from zoo.modules.ranks import Ranks
 from zoo.objectives import Output
 from zoo.recipe import Recipe
-from zoo.training import RunFolder, build_objective, profile
+from zoo.training import RunFolder, build_objective
 from zoo.training.build import open_loader, require_batches
 from zoo.training.logging import Metrics
 from zoo.training.step import Stepper
@@ -68,21 +63,6 @@ def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() ->
     )
     warmed = distance(*plain[:2], "optimizer.lr=0.1", *warm)
     assert warmed == pytest.approx(0.1 / 6 * 0.001, rel=0.05)
-
-
-def test_the_command_prints_the_profile_and_trains_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = KeyQueue.enqueue
-    monkeypatch.setattr(KeyQueue, "enqueue", lambda *args: (time.sleep(0.2), real(*args))[1])
-    monkeypatch.setattr(profile, "STEPS", 1)
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["pretrain", RECIPES["paco"], "--profile"])
-    assert done.exit_code == 0, done.output
-    found = dict(re.findall(r"(\w+) +([\d.,]+) ms +[\d.]+%", done.output))
-    assert list(found) == ["input", "forward", "backward", "optimizer", "update", "step"]
-    assert 200 <= float(found["update"].replace(",", "")) <= float(found["step"].replace(",", ""))
-    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ class StopAfter:
             "classify",
             ("objective.distill={teachers: [cifar_resnet20.paco_digits_lt50], weight: 0.9, tau: 4.0}",),
         ),
+        ("classify", ("adapt=lora", "train_only=['*.bn1.*']", "training.ema={decay: 0.8}")),
         ("moco", ("objective.feature_transform.start_epoch=1", "training.precision=bf16")),
         ("paco", ("objective.momentum={kind: cosine, start: 0.9, end: 1.0}",)),
     ],

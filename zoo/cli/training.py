@@ -30,7 +30,6 @@ def pretrain(
     overrides: list[str] | None = SET,
     device: str | None = TRAIN_DEVICE,
     resume: bool = RESUME,
-    profile: bool = Option(False, "--profile", help="Print the time of each part of a step; train nothing."),
 ) -> None:
     """Train as a recipe says, evaluate, and write a release; without a recipe, on images of your own."""
     if recipe is data is init is arch is None:
@@ -43,19 +42,9 @@ def pretrain(
     planned, root = plan_pretraining(
         recipe, data=data, overrides=given, init=init, arch=arch, objective=objective
     )
-    if profile:
-        from zoo.training.profile import step_times
-        from zoo.training.stages import beginning
-
-        times = step_times(beginning(planned), pretraining.open_sets(planned, root)[0])
-        for part, seconds in times.items():
-            print(f"{part:10} {1e3 * seconds:10,.1f} ms {seconds / times['step']:7.1%}")
-        return
     if recipe is None:
-        section, view = planned.training, planned.views.eval
-        shape = (
-            f"{section.epochs} epoch(s), batch size {section.batch_size}, {view.size} x {view.size} pixels"
-        )
+        section, size = planned.training, planned.views.eval.size
+        shape = f"{section.epochs} epoch(s), batch size {section.batch_size}, {size} x {size} pixels"
         say(f"made {planned.name}: {shape}, learning rate {planned.optimizer.lr:g}; --set changes any value")
     print_release(pretraining.pretrain(planned, out=out, data=root, resume=resume))
 

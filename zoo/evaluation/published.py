@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from safetensors.torch import save
+from torch import Tensor
 
 from zoo.backbones import feature_dim, name_of
 from zoo.config import parse
@@ -27,6 +28,7 @@ from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
 from zoo.training import RunFolder, train
+from zoo.training.adapt import limit_training
 
 if TYPE_CHECKING:
     from zoo.evaluation.measure import ProbeData
@@ -63,12 +65,12 @@ def train_classifier(
     encoder, device = copy.deepcopy(data.encoder.model), data.encoder.device
     if not isinstance(getattr(encoder, "num_features", None), int) or feature_dim(encoder) != dim:
         raise ZooError(f'model: found no "num_features" of {dim}, as timm has it; "linear" takes any model')
-    encoder.requires_grad_(True)  # the whole network, whatever somebody froze
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
         train_set = labelled_part(train_set, protocol.fraction, protocol.seed)
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
+    limit_training(encoder, recipe.train_only or [])  # whatever somebody froze
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         info = DataInfo(torch.as_tensor(train_set.class_counts))
@@ -80,7 +82,7 @@ def train_classifier(
     trained = train(objective, train_set, recipe, RunFolder(folder), resume=run.resume).objective
     assert isinstance(trained, Classify)
     features = data.test
-    if isinstance(protocol, SemiSupervisedProtocol) and not protocol.freeze_encoder:
+    if isinstance(protocol, SemiSupervisedProtocol):
         features = replace(data.encoder, model=trained.encoder).encode(data.test_images).features
     logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}
@@ -109,24 +111,26 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
     encoder = data.encoder
     arch = name_of(encoder.model)
     if isinstance(protocol, LinearFullProtocol):
-        frozen, optimizer, drop_last = True, "momentum", False
+        train_only, optimizer, drop_last = list[str](), "momentum", False
         name = "multistep" if protocol.milestones else "constant"
         schedule = {"name": name, "milestones": protocol.milestones, "decay_rate": protocol.decay_rate}
     else:
-        frozen, optimizer, schedule = protocol.freeze_encoder, "sgd", {"name": "cosine"}  # sgd: Nesterov's
+        train_only, optimizer, schedule = ["*"], "sgd", {"name": "cosine"}  # sgd: Nesterov's
         # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
         drop_last = len(train_set) >= protocol.batch_size
     backend = choose_backend(data.train_set) if protocol.backend == "auto" else protocol.backend
     pixels = {"mean": [*encoder.preprocess.mean], "std": [*encoder.preprocess.std], "image_size": None}
     views = [protocol.view(encoder.view.size)]
-    weights, images = _fingerprint(encoder.model), train_set.describe()["sha256"]
+    state = {key: value.cpu().contiguous().clone() for key, value in encoder.model.state_dict().items()}
+    weights, images = hashlib.sha256(save(state)).hexdigest(), train_set.describe()["sha256"]
     plain: dict[str, Any] = {
         "name": f"{arch}.{protocol.protocol}",
         "description": f"{protocol.protocol} of {encoder.name}, encoder {weights}, data {images}",
         "backbone": {"arch": arch},
         "data": run.data.model_copy(update={**pixels, "partial_labels": None}),
         "views": ViewsConfig(backend=backend, workers=encoder.workers, train=views, eval=encoder.view),
-        "objective": {"name": "classify", "head_std": protocol.init_std, "freeze_encoder": frozen},
+        "objective": {"name": "classify", "head_std": protocol.init_std},
+        "train_only": train_only,
         "optimizer": {"name": optimizer, **protocol.model_dump(include={"lr", "weight_decay", "momentum"})},
         "schedule": schedule,
         "training": {
@@ -136,12 +140,3 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
         "evaluation": [],
     }
     return parse(Recipe, plain, f"protocol {protocol.protocol}")
-
-
-def _fingerprint(model: nn.Module) -> str:
-    """Return a hash of all weights and buffers."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()

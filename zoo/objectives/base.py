@@ -1,7 +1,7 @@
 """What every training objective is: a module around the encoder that is to be released."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from timm.models._manipulate import group_with_matcher
@@ -71,6 +71,14 @@ class Objective(nn.Module):
         self.config = config
         self.encoder = encoder
         self.register_buffer("class_counts", info.class_counts, persistent=False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; parts that `train_only` or `adapt` keep as they are stay in evaluation mode."""
+        super().train(mode)
+        for part in self.modules():  # of key encoders too, which are copies
+            if getattr(part, "fixed", False):
+                part.eval()
+        return self
 
     def join(self, ranks: Ranks) -> None:
         """Train as one of several ranks: this objective and every part that has to know."""

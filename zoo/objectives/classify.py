@@ -82,8 +82,6 @@ class ClassifyConfig(ObjectiveConfig):
     """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """torch's: this share of the target is spread over all classes."""
-    freeze_encoder: bool = False
-    """Train the classifier alone: the encoder is in evaluation mode, BatchNorm's statistics included."""
     head_std: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of a linear head's initial weights, with a bias of 0; null: torch's own."""
     head: Literal["linear", "cosine", "scaled"] = "linear"
@@ -130,17 +128,8 @@ class Classify(Objective):
         if config.head == "linear" and config.head_std is not None:
             nn.init.normal_(self.classifier.weight, std=config.head_std)
             nn.init.zeros_(self.classifier.bias)
-        if config.freeze_encoder:
-            encoder.requires_grad_(False)
         self.teachers = nn.ModuleList(info.teachers)
         self.mixes_images = config.mix is not None
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode; a frozen encoder stays in evaluation mode."""
-        super().train(mode)
-        if self.config.freeze_encoder:
-            self.encoder.eval()
-        return self
 
     @torch.no_grad()
     def start_from(self, centers: Centers) -> None:

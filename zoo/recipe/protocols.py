@@ -92,7 +92,6 @@ class SemiSupervisedProtocol(Trained):
 
     protocol: Literal["semi_supervised"]
     fraction: s.Share = Field(0.1, description="Of the training images of each class, at least one.")
-    freeze_encoder: bool = Field(False, description="Train the layer on the encoder alone.")
     epochs: s.PositiveInt = Field(30, description="The authors have 60 for a fraction of 0.01.")
     lr: s.NonNegative = Field(0.05, description="Used as given: never scaled by the batch size.")
     init_std: s.NonNegative = Field(0.0, description="Standard deviation of the layer's initial weights.")

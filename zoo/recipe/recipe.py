@@ -32,6 +32,11 @@ class Recipe(Config):
     backbone: sections.BackboneSection
     init: sections.InitSection | None = None
     """Start from a release, or from timm's own weights; null: from random weights."""
+    train_only: list[str] | None = None
+    """Shell patterns of the encoder's parameters to train, e.g. `*.bias`; null: all, or with `adapt` none.
+    Heads are trained in any case. A BatchNorm of which nothing is trained keeps its statistics, too."""
+    adapt: Annotated[sections.LoRASection | None, named_by("kind")] = None
+    """Train low-rank adapters (LoRA) in place of the encoder's own weights."""
     data: DataConfig
     views: ViewsConfig
     objective: Annotated[ObjectiveConfig, named_by("name")]
@@ -136,6 +141,8 @@ def _misfits(recipe: Recipe) -> Iterator[str]:
     if recipe.method and own != ("cross_entropy", "linear", "instance"):
         expected = 'null, or "classify" with cross_entropy, a linear head and training.sampling "instance"'
         yield f'method: found "{recipe.method.name}", expected {expected}'
+    if isinstance(recipe.method, sections.FromCenters | sections.NearestCenter) and recipe.init is None:
+        yield f'init: found null, expected {{release: NAME}} for method "{recipe.method.name}"'
     transform = getattr(learned, "feature_transform", None)
     starts = {
         "schedule.warmup_epochs": schedule.warmup_epochs,

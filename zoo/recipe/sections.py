@@ -32,7 +32,16 @@ class InitSection(Config):
 
     release: str = Field(description="A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.")
     head: Literal["fresh", "centers"] = Field("fresh", description="For `classify`: the release's centers.")
-    freeze: list[str] = Field([], description="Shell patterns of encoder parameters, e.g. `layer[12].*`.")
+
+
+class LoRASection(Config):
+    """Low-rank adapters beside the encoder's layers (2106.09685), merged into them before the release."""
+
+    kind: Literal["lora"]
+    rank: PositiveInt = Field(8, description="r: an adapter has r x (inputs + outputs) parameters.")
+    alpha: Positive = Field(16.0, description="The adapter counts times alpha / r.")
+    target: list[str] | None = None
+    """Shell patterns of linear layers and convolutions; null: all with more parameters than their adapter."""
 
 
 class OptimizerSection(Config):

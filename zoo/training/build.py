@@ -1,6 +1,5 @@
 """From a recipe to what is trained: the objective with its start and teachers, and the batches."""
 
-import fnmatch
 import re
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ from torch import nn
 from zoo import backbones, hub
 from zoo.data import ImageDataset, TrainLoader
 from zoo.data.batches import derive_seed
-from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, did_you_mean, few
+from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, few
 from zoo.modules import Centers, Teacher, has_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
@@ -19,6 +18,7 @@ from zoo.release import Release
 from zoo.release.provenance import TEACHERS, teacher_sha256, teachers_of
 from zoo.release.release import NO_ARGUMENTS
 from zoo.release.schema import check_words
+from zoo.training.adapt import limit_training
 from zoo.training.monitor import split_validation
 
 
@@ -36,6 +36,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         encoder, centers = _encoder(recipe, dataset)
+        if recipe.train_only is not None or recipe.adapt is not None:
+            limit_training(encoder, recipe.train_only or [], recipe.adapt)
         for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
             backbones.check_encoder(encoder, size)
         training, _ = split_validation(dataset, recipe)
@@ -83,15 +85,7 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     if init.head == "centers" and opened.class_names != dataset.class_names:
         expected, found = few(dataset.class_names), few(opened.class_names)
         raise TrainingError(f"init.head: found centers of {found}, expected those of the data, {expected}")
-    encoder = opened.load(**args)
-    parameters = dict(encoder.named_parameters())
-    for pattern in init.freeze:
-        if not (matching := fnmatch.filter(parameters, pattern)):
-            found = f'init.freeze: no parameter of the encoder matches "{pattern}"'
-            raise TrainingError(f"{found}.{did_you_mean(pattern, parameters)}")
-        for name in matching:
-            parameters[name].requires_grad_(False)
-    return encoder, opened.centers
+    return opened.load(**args), opened.centers
 
 
 def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:

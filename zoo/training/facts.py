@@ -20,6 +20,7 @@ from zoo.errors import TrainingError
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.release.provenance import START, sha256_of
+from zoo.training.adapt import merge_adapters
 from zoo.training.build import build_objective
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.monitor import split_validation
@@ -30,8 +31,8 @@ from zoo.training.run import RunFolder
 class Trained(NamedTuple):
     """A finished training, or how far one is; `objective` has the weights to release.
 
-    `images` counts repetitions, `seconds` no interruptions; `ended` is since 1970; `stopping` has facts about
-    early stopping; `epoch` is None at the end.
+    `images` counts repetitions, `seconds` no interruptions; `ended` is since 1970; `trained_parameters` are
+    those of adapters and heads too; `stopping` has facts about early stopping; `epoch` is None at the end.
     """
 
     recipe: Recipe
@@ -41,6 +42,7 @@ class Trained(NamedTuple):
     images: int
     seconds: float
     ended: float
+    trained_parameters: int
     stopping: dict[str, Any] | None = None
     epoch: float | None = None
 
@@ -48,7 +50,8 @@ class Trained(NamedTuple):
         """Return its length; early stopping may have ended it."""
         stopped = self.recipe.training.epochs if self.stopping is None else self.stopping["stopped_at_epoch"]
         epochs = stopped if self.epoch is None else self.epoch
-        return {"epochs": epochs, "steps": self.steps, "seconds": round(self.seconds, 1)}
+        facts = {"epochs": epochs, "steps": self.steps, "trained_parameters": self.trained_parameters}
+        return {**facts, "seconds": round(self.seconds, 1)}
 
 
 def training_facts(
@@ -61,6 +64,7 @@ def training_facts(
     facts: dict[str, Any] = {
         "steps": sum(each.steps for each in stages),
         "epochs": sum(each.facts()["epochs"] for each in stages),
+        "trained_parameters": max((each.trained_parameters for each in stages), default=0),
         "images": images,
         "seconds": round(seconds, 1),
         "images_per_second": round(images / max(seconds, 1e-9), 1),
@@ -74,27 +78,29 @@ def training_facts(
         facts["early_stopping"] = stopped[0]
     if stages and stages[-1].epoch is not None:
         facts["snapshot"] = {"epoch": stages[-1].epoch, "of_epochs": section.epochs}
+    libraries = ["torch", "timm", "torchvision", *(["peft"] if recipe.adapt else [])]
     ended = max((each.ended for each in stages), default=time.time())
-    began = {}
     if recipe.init is not None:  # the name may come to mean other weights
-        began["init_weights_sha256"] = sha256_of(START, hub.open(recipe.init.release).config)
+        facts["init_weights_sha256"] = sha256_of(START, hub.open(recipe.init.release).config)
     return {
         **facts,
         **objective.facts(labels),
         "hardware": hardware(pick_device(section.device), ranks),
         "ranks": ranks,
         "precision": section.precision,
-        **began,
         "seed": section.seed,
         "date": datetime.fromtimestamp(ended, UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("torch", "timm", "torchvision")},
+        "versions": {name: version(name) for name in libraries},
     }
 
 
 def trained_at(
     at: Checkpoint, recipe: Recipe, run: RunFolder, objective: Objective, data: ImageDataset, best: Any
 ) -> Trained:
-    """Return what a training leaves that ends `at` a checkpoint, with `Monitor.best` of early stopping."""
+    """Return what a training leaves that ends `at` a checkpoint, with `Monitor.best` of early stopping.
+
+    Adapters are merged into the encoder.
+    """
     section, (training, validation) = recipe.training, split_validation(data, recipe)
     of, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
     step, per_epoch = at.step, batches_per_epoch(*of, **length)
@@ -110,7 +116,9 @@ def trained_at(
             "stopped_at_epoch": step // per_epoch,
             "chosen_on": "the validation part, put aside from the training images",
         }
-    return Trained(recipe, run, objective, step, images, at.seconds, at.written, stopping)
+    trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
+    merge_adapters(objective.encoder)
+    return Trained(recipe, run, objective, step, images, at.seconds, at.written, trained, stopping)
 
 
 def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:

@@ -9,7 +9,6 @@ from torch import Tensor
 from zoo import functional
 from zoo.config import parse
 from zoo.data import ImageDataset
-from zoo.errors import RecipeError
 from zoo.modules import Centers
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Classify, Objective
@@ -20,7 +19,7 @@ from zoo.training.facts import Trained
 from zoo.training.loop import train
 from zoo.training.run import RunFolder
 
-Changes = dict[str, dict[str, Any]]  # new values for keys of a recipe's sections
+Changes = dict[str, Any]  # new values of a recipe's keys, of a section those that are given
 Features = Callable[[], tuple[Tensor, Tensor]]  # pooled, of the training images `[N, D_f]`; classes `[N]`
 STAGE = "A stage of a method for long-tailed data."  # description of the recipe of one
 
@@ -56,8 +55,10 @@ def _changes(method: m.Method) -> list[tuple[str, Changes]]:
     optimizer |= {"name": "momentum", "decay_norm_and_bias": True, "layer_decay": None, "args": {}}
     off = {"ema": None, "early_stopping": None}
     second: Changes = {
-        "init": {"head": "fresh", "freeze": []},
-        "objective": {"freeze_encoder": True, "mix": None, "distill": None, **scaled},
+        "init": {"head": "fresh"},
+        "train_only": [],
+        "adapt": None,
+        "objective": {"mix": None, "distill": None, **scaled},
         "optimizer": optimizer,
         "schedule": {"name": "cosine", "warmup_epochs": 0, "min_lr": 0.0, "milestones": []},
         "training": {"epochs": method.epochs, "sampling": "class_balanced", **off},
@@ -68,9 +69,11 @@ def _changes(method: m.Method) -> list[tuple[str, Changes]]:
 def _plain(recipe: Recipe, name: str, changes: Changes) -> Recipe:
     """Return the recipe of a stage of `recipe`, which measures nothing."""
     plain = recipe.model_dump(mode="json")
-    for section, values in changes.items():
-        if plain[section] is not None:  # without `init` there is no head to choose
-            plain[section] |= values
+    for key, values in changes.items():
+        if not isinstance(values, dict):
+            plain[key] = values
+        elif plain[key] is not None:  # without `init` there is no head to choose
+            plain[key] |= values
     plain |= {"name": f"{recipe.backbone.arch}.{name}", "description": STAGE}
     plain |= {"method": None, "evaluation": []}
     return parse(Recipe, plain, f"{recipe.name}: {name}")
@@ -79,9 +82,6 @@ def _plain(recipe: Recipe, name: str, changes: Changes) -> Recipe:
 def beginning(recipe: Recipe) -> Recipe:
     """Return the plain recipe of the objective that is trained first, or released as it is."""
     method = recipe.method
-    if isinstance(method, m.FromCenters | m.NearestCenter) and recipe.init is None:
-        found = f'{recipe.name}: method "{method.name}" starts from a release, and init is null'
-        raise RecipeError(f"{found}; expected init: {{release: NAME}}")
     if not isinstance(method, m.NearestCenter):
         return stages(recipe)[0]
     head = "fresh" if method.centers == "means" else "centers"

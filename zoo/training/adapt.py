@@ -1,0 +1,77 @@
+"""Which of an encoder's parameters are trained: those of some names, and low-rank adapters beside its layers.
+
+Sources: BitFit (biases alone), Zaken et al. 2021, https://arxiv.org/abs/2106.10199; LoRA, Hu et al. 2021,
+https://arxiv.org/abs/2106.09685, by Hugging Face's `peft`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from timm.layers import Conv2dSame
+from torch import nn
+
+from zoo.errors import RecipeError, did_you_mean, few
+from zoo.recipe.sections import LoRASection
+
+# their subclasses may compute with other weights than they hold, to which no adapter can be added
+_LAYERS = (nn.Linear, nn.Conv2d, Conv2dSame)
+
+
+def limit_training(encoder: nn.Module, names: Sequence[str], lora: LoRASection | None = None) -> None:
+    """Train what matches one of the shell patterns `names`, and LoRA's adapters; nothing else.
+
+    Parts of which nothing is trained stay in evaluation mode, BatchNorm's statistics included.
+    RecipeError for a pattern that matches nothing, layers that take no adapter, or without `peft`.
+    """
+    own = dict(encoder.named_parameters())
+    trained = _matching(own, names, "train_only", "parameter")
+    if lora is not None:
+        _add_adapters(encoder, lora)
+    for name, parameter in own.items():
+        parameter.requires_grad_(name in trained)
+    for part in encoder.modules():
+        flags = {parameter.requires_grad for parameter in part.parameters()}
+        part.fixed = flags == {False}  # type: ignore[assignment]  # see `Objective.train`
+
+
+def _add_adapters(encoder: nn.Module, lora: LoRASection) -> None:
+    try:
+        import peft  # it takes seconds
+    except ModuleNotFoundError:
+        raise RecipeError('adapt: needs the package peft: pip install "contrastive-zoo[peft]"') from None
+    named: dict[str, Any] = dict(encoder.named_modules())
+    layers = {n: m for n, m in named.items() if type(m) in _LAYERS and getattr(m, "groups", 1) == 1}
+    if lora.target is None:
+        sizes = {name: (len(layer.weight), layer.weight[0].numel()) for name, layer in layers.items()}
+        chosen = {name for name, (out, into) in sizes.items() if lora.rank * (out + into) < out * into}
+    else:
+        chosen = _matching(layers, lora.target, "adapt.target", "linear layer or ungrouped convolution")
+    if not chosen:
+        raise RecipeError(f"adapt.rank: found {lora.rank}, by which no adapter is smaller than its layer")
+    # one expression: of a list, peft also takes layers whose names end in one of it
+    target = "|".join(map(re.escape, sorted(chosen)))
+    peft.inject_adapter_in_model(
+        peft.LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=target), encoder
+    )
+
+
+def merge_adapters(encoder: nn.Module) -> None:
+    """Add adapters, if any, to the weights beside them: timm's own layers, the same but for rounding."""
+    for name, layer in dict[str, Any](encoder.named_modules()).items():
+        if hasattr(layer, "lora_A"):
+            layer.merge()
+            encoder.set_submodule(name, layer.get_base_layer())
+    vars(encoder).pop("peft_config", None)
+
+
+def _matching(known: Collection[str], patterns: Sequence[str], key: str, kind: str) -> set[str]:
+    """Return the names that match any of the patterns, each of which has to match one."""
+    found = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
+    if unmatched := [pattern for pattern, names in found.items() if not names]:
+        text = f'{key}: "{unmatched[0]}" matches no {kind} of the encoder, which has {few([*known])}'
+        raise RecipeError(f"{text}.{did_you_mean(unmatched[0], known)}")
+    return {name for names in found.values() for name in names}
