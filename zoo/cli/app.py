@@ -84,10 +84,11 @@ def check_early(
     """
     if recipe is not None:
         catalog.recipe_path(recipe)
-    if data is not None and not exists(data):
-        from zoo.data.config import parse_data_spec
+    if data is not None:
+        from zoo.data.config import parse_data_spec, path_of
 
-        parse_data_spec(data)
+        if not exists(str(path_of(data))):
+            parse_data_spec(data)
     if out is not None and ends:
         if out.suffix.lower() not in ends.split():
             raise ZooError(f'--out: found "{out}", expected a file that ends in {ends}')

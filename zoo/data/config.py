@@ -5,6 +5,7 @@ Nothing here imports torch. Defaults are the literature's.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -172,6 +173,16 @@ class DataConfig(Config):
         return {key: value for key, value in values.items() if key != "holdout" or value is not None}
 
 
+def path_of(data: Any) -> Path | None:
+    """Return the place of data that a text or path names, `~` expanded, or None: what is held in Python.
+
+    Nothing lies at that of a spec. Raises DataError for an empty text, which is no name of this folder.
+    """
+    if data == "":
+        raise DataError('data: found "", expected a folder, file or spec; this folder is "."')
+    return Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None  # noqa: PTH111
+
+
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     """Return the configuration and the data folder of a spec `KIND[:DIR][?key=value&...]`.
 
@@ -193,7 +204,7 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
             values[name] = own
     drawn = {key for own in values.values() for key in own}
     values["source"] = {"kind": kind} | {key: value for key, value in given.items() if key not in drawn}
-    return parse(DataConfig, values, where, DataError), Path(folder).expanduser() if folder else None
+    return parse(DataConfig, values, where, DataError), path_of(folder) if folder else None
 
 
 class EvalView(Config):

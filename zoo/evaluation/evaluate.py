@@ -23,7 +23,8 @@ from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.predict import prior_in_loss
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS
-from zoo.recipe.protocols import PROTOCOLS, TRAINED
+from zoo.modules import Centers
+from zoo.recipe.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol
 from zoo.release import Preprocess, Release
 
 
@@ -72,61 +73,62 @@ def evaluate(
         Interrupted: when a training is stopped by a signal, after saving its state.
         ZooError: for what cannot be measured, naming it.
     """
-    names = [protocol] if isinstance(protocol, str) else [*protocol]
+    several = isinstance(protocol, list | tuple)
+    names = [*map(str, protocol)] if several else [str(protocol)]
+    if len({*names}) < max(1, len(names)):
+        raise ZooError(f"protocol: found {names}, expected one or more, each once")
     given, alone = release_or_model, names == ["classifier"]
     encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=alone)
-    found = {name: _evaluate(encoder, name, data, save, out, resume, settings) for name in names}
-    return found[protocol] if isinstance(protocol, str) else found
+    release = encoder.release
+    place = as_data(data) if release is None else own_data(release, data)
+    recorded = _recorded(release) if release is not None and place.is_own else {}
+    # every mistake shows before anything is measured
+    protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]
+    idle = [name for name in names if name not in TRAINED]
+    if idle and (out is not None or resume):
+        raise ZooError(f'out, resume: protocol "{idle[0]}" trains nothing; {" and ".join(TRAINED)} do')
+    if out is not None and len(names) > 1:
+        raise ZooError(f"out: found one folder for {len(names)} trainings, expected a single protocol")
+    centers = release.require_centers() if release is not None and "classifier" in names else None
+    folder = RUNS / encoder.name.replace(":", "_")
+    if release is not None and release.writable:
+        folder = release.path / "run"
+    run = ProbeRun(place.config, Path(out or folder), exact=out is not None, resume=resume)
+    found = dict[str, dict[str, Any]]()
+    for each in protocols:
+        entry = found[each.protocol] = _evaluate(encoder, place, each, centers, run)
+        if release is None:  # whose own config.json would say it
+            entry["preprocess"] = asdict(encoder.preprocess)
+        elif save and release.writable:
+            release.add_evaluation(entry)
+    return found if several else found[names[0]]
 
 
 def _evaluate(
-    encoder: Encoder,
-    protocol: str,
-    data: Data,
-    save: bool,
-    out: str | Path | None,
-    resume: bool,
-    settings: Mapping[str, Any],
+    encoder: Encoder, place: Given, protocol: Protocol, centers: Centers | None, run: ProbeRun
 ) -> dict[str, Any]:
     """Run one of the protocols with the features that others have left in `encoder`."""
-    classifies = protocol == "classifier"
-    if protocol in PROTOCOLS and protocol not in TRAINED and (out is not None or resume):
-        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
-    release = encoder.release
-    centers = release.require_centers() if release is not None and classifies else None
-
-    config, root, is_own = as_data(data) if release is None else own_data(release, data)
-    recorded = _recorded(release, protocol) if release is not None and is_own else {}
-    chosen = parse_protocol(protocol, {**recorded, **settings})
-    reads_training = not classifies and getattr(chosen, "gallery", "train") == "train"
+    (config, root, is_own), release = place, encoder.release
+    classifies = isinstance(protocol, ClassifierProtocol)
+    reads_training = not classifies and getattr(protocol, "gallery", "train") == "train"
     if not is_own and not reads_training:
         config = whole(config)
     open_split = partial(open_own, release) if release is not None and is_own else open_dataset
     test_set, train_set = open_split(config, "test", root), None
-    if not classifies and test_set.num_classes < 2:
-        raise DataError(f"{protocol}: found images of 1 class, expected two or more")
     # what a model with a classifier was trained on is not known: the data's training images do not tell
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
-    if release is not None and classifies:
-        if chosen.tau is not None and prior_in_loss(release.recipe):
+    searched = (train_set if reads_training else None) or test_set
+    if not classifies and (searched.class_counts > 0).sum() < 2:
+        raise DataError(f"{protocol.protocol}: found images of 1 class, expected two or more")
+    if release is not None and isinstance(protocol, ClassifierProtocol):
+        if protocol.tau is not None and prior_in_loss(release.recipe):
             told = f"classifier: the log prior was in {release.name}'s loss; tau takes it off again"
             warnings.warn(told, ZooWarning, stacklevel=2)
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
-
-    writable = release is not None and release.writable
-    folder = RUNS / encoder.name.replace(":", "_")
-    if release is not None and writable:
-        folder = release.path / "run"
-    run = ProbeRun(config, Path(out or folder), exact=out is not None, resume=resume)
     probe_data = ProbeData(encoder, train_set, test_set)
-    entry = measure(chosen, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
-    if release is None:  # whose own config.json would say it
-        entry["preprocess"] = asdict(encoder.preprocess)
-    elif save and writable:
-        release.add_evaluation(entry)
-    return entry
+    return measure(protocol, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
 
 
 def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
@@ -139,13 +141,13 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
     return parse(PROTOCOLS[name], {**settings, "protocol": name}, f"protocol {name}")
 
 
-def _recorded(release: Release, protocol: str) -> dict[str, Any]:
-    """Return the settings of the first entry that a release records for a protocol."""
-    for entry in release.metrics["evaluations"]:
-        if entry["protocol"] == protocol:
-            seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-            return {**(entry.get("settings") or {}), **seed}
-    return {}
+def _recorded(release: Release) -> dict[str, dict[str, Any]]:
+    """Return the settings of the first entry that a release records for each protocol."""
+    found = dict[str, dict[str, Any]]()
+    for entry in reversed(release.metrics["evaluations"]):
+        seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
+        found[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
+    return found
 
 
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:

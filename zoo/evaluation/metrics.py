@@ -146,6 +146,8 @@ def retrieval_metrics(
     check_features(bank, "retrieval: gallery features", dim=queries.shape[1])
     check_labels(labels, "retrieval: query labels", count=len(queries), num_classes=num_classes)
     check_labels(others, "retrieval: gallery labels", count=len(bank), num_classes=num_classes)
+    if len(torch.unique(others)) < 2:  # whatever is found is of the class
+        raise DataError("retrieval: found a gallery of 1 class, expected two or more")
     bank, others, labels = F.normalize(bank.float(), dim=1), others.cpu(), labels.cpu()
     first, precision = [], []
     for label in torch.unique(labels).tolist():
