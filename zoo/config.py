@@ -135,9 +135,8 @@ _Dumper.add_representer(list, _Dumper.represent_list)
 _FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-4 is a number, as in YAML 1.2
 for _class in (_Loader, _Dumper):  # which so quotes a word that looks like it
     _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
-for _first in "yYnNoO":  # yes, no, on and off are words, as in YAML 1.2
-    _kinds = _Loader.yaml_implicit_resolvers[_first]
-    _Loader.yaml_implicit_resolvers[_first] = [kind for kind in _kinds if not kind[0].endswith(":bool")]
+for _first in "yYnNoO":  # yes, no, on and off are words, as in YAML 1.2: the first resolver makes them bool
+    del _Loader.yaml_implicit_resolvers[_first][0]
 
 
 def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -> Any:

@@ -116,7 +116,4 @@ def key_values(pairs: list[str] | None) -> dict[str, Any]:
 
 def comma_separated(option: str, text: str) -> list[Any]:
     """Parse the values of an option, with or without brackets around them; values are YAML."""
-    values = load_yaml(text if text.lstrip().startswith("[") else f"[{text}]", f'{option} "{text}"')
-    if not isinstance(values, list):
-        raise RecipeError(f'{option} "{text}": expected values separated by commas, e.g. 0,1,2')
-    return values
+    return [*load_yaml(text if text.lstrip().startswith("[") else f"[{text}]", f'{option} "{text}"')]

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Interpolation, Op, PositiveInt, RandomResizedCrop
@@ -151,7 +151,7 @@ class DataConfig(Config):
 
     source: Source
     """Where images and labels come from."""
-    holdout: Holdout | None = None
+    holdout: Holdout | None = Field(None, exclude_if=lambda value: value is None)  # as in older recipes
     """For a source without a test part: the images held out of the training part, before anything else."""
     long_tail: LongTail | None = None
     """Applies to the training split only."""
@@ -166,18 +166,9 @@ class DataConfig(Config):
     image_size: PositiveInt | None = None
     """Training images are scaled to this square when they are decoded; None leaves them as stored."""
 
-    @model_serializer(mode="wrap")
-    def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a holdout of None, which older recipes and releases do not have."""
-        values: dict[str, Any] = plain(self)
-        return {key: value for key, value in values.items() if key != "holdout" or value is not None}
-
 
 def path_of(data: Any) -> Path | None:
-    """Return the place of data that a text or path names, `~` expanded, or None: what is held in Python.
-
-    Nothing lies at that of a spec. Raises DataError for an empty text, which is no name of this folder.
-    """
+    """Return where data lie that a text or path names, `~` expanded; None for images held in Python."""
     if data == "":
         raise DataError('data: found "", expected a folder, file or spec; this folder is "."')
     return Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None  # noqa: PTH111

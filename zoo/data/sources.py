@@ -6,6 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from glob import glob
 from os.path import exists, isdir
@@ -66,15 +67,11 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
 
 def are_cifar_shards(shards: Sequence[Path], kind: str) -> bool:
     """Return whether parquet files have CIFAR's columns: anyone's shards are called `train-*.parquet`."""
-    if not shards:
-        return False
-    try:
+    with suppress(Exception):  # no pyarrow, or damage: whoever opens them says so
         from pyarrow.parquet import read_schema
 
-        columns = read_schema(shards[0]).names
-    except Exception:  # no pyarrow, or damage: whoever opens them says so
-        return True
-    return {_CIFAR_TABLES[kind].image, _CIFAR_TABLES[kind].label} <= set(columns)
+        return {_CIFAR_TABLES[kind].image, _CIFAR_TABLES[kind].label} <= {*read_schema(shards[0]).names}
+    return bool(shards)
 
 
 def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> ImageStore:
@@ -240,8 +237,7 @@ def open_dataset(
     tail, part, partial = selection if split == "train" else (None, None, None)
     if len(found) and not found.class_names and (not unlabelled or tail or part or partial):
         lacking = f'data "{data_name(source, root)}": the images of the {split} split have no labels'
-        expected = "CLASS/IMAGE in a folder, (image, label) in Python; embedding and MoCo need none"
-        raise DataError(f"{lacking}, expected {expected}")
+        raise DataError(f"{lacking}, expected CLASS/IMAGE in a folder, or (image, label) in Python")
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
@@ -291,10 +287,7 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
 
 
 def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.int64]:
-    """Return the rows of a split, in order: those in or out of what is held out, class by class.
-
-    An image that is listed several times counts once, so that it is in one of the two.
-    """
+    """Return the rows in or out of what is held out of each class, in order; an image twice counts once."""
     is_test, fraction = split == "test", holdout.fraction
     if not 0 < fraction < 1 or (whole.labels < 0).any():  # no labels: no share of each class
         return np.arange(len(whole) if is_test == (fraction == 1) else 0)
@@ -302,7 +295,7 @@ def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.
 
     rows = np.unique(whole.store.first_rows())
     chosen = stratified_split(from_numpy(whole.labels[rows]), fraction, holdout.seed)[is_test]
-    return rows[chosen.numpy()]
+    return np.take(rows, chosen.numpy())
 
 
 def data_name(source: Source, root: Root) -> str:

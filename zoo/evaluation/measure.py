@@ -171,15 +171,11 @@ def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Te
     if centers is None:
         check_features(data.test, "classifier: scores", dim=data.train_set.num_classes)
         return data.test
-    return (centers if tau is None else without_prior(centers, tau)).logits(data.test)
-
-
-def without_prior(centers: Centers, tau: float) -> Centers:
-    """Take `tau` times the log prior off; a class without training images is then never predicted."""
-    counts = centers.class_counts
-    bias = post_hoc_adjusted(centers.bias, counts, tau=tau)
-    weight, bias = mask_classes(centers.weight, bias, counts == 0)
-    return centers._replace(weight=weight, bias=bias)
+    if tau is not None:  # a class without training images is then never predicted
+        bias = post_hoc_adjusted(centers.bias, centers.class_counts, tau=tau)
+        weight, bias = mask_classes(centers.weight, bias, centers.class_counts == 0)
+        centers = centers._replace(weight=weight, bias=bias)
+    return centers.logits(data.test)
 
 
 def _to_device(data: ProbeData, features: Tensor) -> Tensor:

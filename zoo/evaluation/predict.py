@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,8 +51,6 @@ def predict(
     check_number("top", top, 1)
     opened = open_release(release)
     centers = opened.require_centers()
-    if isinstance(data, Iterator):
-        data = list(data)
     path = None if isinstance(data, Image.Image) else path_of(data)
     is_image = path is not None and isfile(path) and path.suffix.lower() not in TABLES
     dataset, _ = open_images([path] if is_image else [data] if isinstance(data, Image.Image) else data)

@@ -117,9 +117,7 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
     """Blur each image by a standard deviation of its own; DataError for a kernel too large for the images."""
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
-        raise DataError(
-            f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width} pixels"
-        )
+        raise DataError(f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width}")
 
     def blurred(images: Tensor, sigma: Tensor) -> Tensor:
         rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
