@@ -59,9 +59,7 @@ app = typer.Typer(cls=_Group, no_args_is_help=True, add_completion=False, pretty
 
 def _print_versions(requested: bool) -> None:
     if requested:
-        print(
-            f"contrastive-zoo {version('contrastive-zoo')}, torch {version('torch')}, timm {version('timm')}"
-        )
+        print(", ".join(f"{each} {version(each)}" for each in ("contrastive-zoo", "torch", "timm")))
         raise typer.Exit
 
 

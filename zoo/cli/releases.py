@@ -164,7 +164,7 @@ def convert(
     out: Path | None = OUT,
     name: str | None = Option(None, help="Name of the weights, ARCH.TAG."),
     encoder: str = Option("query", help="query: the trained one; momentum: its moving average."),
-    labels: str | None = Option(None, help="Class names: a text file with one a line, or data."),
+    labels: str | None = Option(None, help="Class names: a .txt file with one a line, or data."),
     label_order: str | None = Option(None, help="Of a folder's classes: natural (timm) or plain."),
     class_counts: str | None = Option(None, help="Training images of each class: a file, one a line."),
     mean: tuple[float, float, float] | None = Option(None, help="Of R, G, B. Default: the authors'."),

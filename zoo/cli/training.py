@@ -53,9 +53,7 @@ def pretrain(
         return
     if recipe is None:
         section, view = planned.training, planned.views.eval
-        shape = (
-            f"{section.epochs} epoch(s), batch size {section.batch_size}, {view.size} x {view.size} pixels"
-        )
+        shape = f"epochs {section.epochs}, batch size {section.batch_size}, {view.size} x {view.size} pixels"
         say(f"made {planned.name}: {shape}, learning rate {planned.optimizer.lr:g}; --set changes any value")
     print_release(pretraining.pretrain(planned, out=out, data=root, resume=resume))
 

@@ -72,7 +72,7 @@ def convert(
         name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
         encoder: "query" for the trained encoder, "momentum" for its moving average.
         model_args: arguments of the architecture, beside what the family implies or the file says.
-        labels: classes of the centers: names, a text file with one a line, or data that have them.
+        labels: classes of the centers: names, a .txt file with one a line, or data that have them.
         label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as timm does, or "plain".
         class_counts: training images of each class, or a file with one a line; -1, unknown, when None.
         size: pixels of the input, where they are not the authors', or the file's; so too:
@@ -275,7 +275,10 @@ def _listed(source: Any, what: str) -> list[Any]:
 def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
     """Return the names of the centers' classes: numbers, those listed, or those of data in an order."""
     path = path_of(labels)
-    if path is not None and (not isfile(path) or path.suffix.lower() in (".csv", ".parquet")):
+    ending = "" if path is None else path.suffix.lower()
+    if ending == ".csv":  # whether its first line is a name, or which column names are in, nobody knows
+        raise ReleaseError(f'labels: found "{path}", expected a .txt file with one name a line, or data')
+    if path is not None and (not isfile(path) or ending == ".parquet"):
         given = as_data(labels)
         dataset = open_dataset(given.config, "train", given.root)
         names = [*dataset.class_names]

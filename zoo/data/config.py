@@ -169,7 +169,7 @@ class DataConfig(Config):
 
 def path_of(data: Any) -> Path | None:
     """Return where data lie that a text or path names, `~` expanded; None for images held in Python."""
-    if data == "":
+    if isinstance(data, str) and not data:
         raise DataError('data: found "", expected a folder, file or spec; this folder is "."')
     return Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None  # noqa: PTH111
 
@@ -187,10 +187,9 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
         expected = f"expected one of these or a spec of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}"
         raise DataError(f'data: found no folder or file "{text}", {expected}')
     given = dict(item.partition("=")[::2] for item in query.split("&") if item)
-    values: dict[str, Any] = {}
-    sections: dict[str, type[Config]] = {"long_tail": LongTail, "subset": Subset}
-    for name, section in sections.items():
-        own = {key: load_yaml(given[key], where) for key in section.model_fields if key in given}
+    values, keys = dict[str, Any](), {"long_tail": LongTail.model_fields, "subset": Subset.model_fields}
+    for name, fields in keys.items():
+        own = {key: load_yaml(given[key], where) for key in fields if key in given}
         if own.keys() - {"seed"}:
             values[name] = own
     drawn = {key for own in values.values() for key in own}

@@ -193,12 +193,10 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
         numbers = [number if (number := _number(label)) < count else -1 for label in labels]
     for row, first in enumerate(store.first_rows()):
         if numbers[row] < 0 or numbers[row] != numbers[first]:
-            label = str(labels[row])[:80]
-            known_as = f"one of {few(classes)}.{did_you_mean(label, classes)}"
-            expected = known_as if numbers[row] < 0 else f"{labels[first]!r} as where it is listed first"
-            raise DataError(
-                f'{where}: image "{store.names[row]}": found label {label!r}, expected {expected}'
-            )
+            found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
+            known = f"one of {few(classes)}.{did_you_mean(label, classes)}"
+            expected = known if numbers[row] < 0 else f"{str(labels[first])[:80]!r} again"
+            raise DataError(f"{where}: {found} {label!r}, expected {expected}")
     return ImageDataset(store, np.array(numbers), tuple(classes), settings=store.settings)
 
 
@@ -237,8 +235,7 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
     """
     if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
         return None
-    images = map(dataset.item, range(len(dataset)))
-    if any(isinstance(image, bytes) and not image.startswith(b"\x89PNG") for image in images):
+    if any(isinstance(x, bytes) and x[:4] != b"\x89PNG" for x in map(dataset.item, range(len(dataset)))):
         return None
     ids = content_ids(dataset)
     return None if (ids == -1).any() else ImageList(ids, dataset.describe()["sha256"])

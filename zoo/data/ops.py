@@ -29,7 +29,8 @@ class RandomResizedCrop(Config):
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt = Field(description="Pixels of a side of the result.")
-    scale: ShareRange = Field([0.2, 1.0], description="Area, of the image's. Supervised: from 0.08.")
+    scale: ShareRange = [0.2, 1.0]
+    """Area as a share of the image's. Supervised: from 0.08."""
     ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width over height.")
     interpolation: Interpolation = "bilinear"
 
