@@ -89,8 +89,8 @@ def pretrain(
         with ranks.in_turn():  # what one fetches or decodes, the others find
             sets = open_sets(planned, root, images)
             model = build_objective(beginning(planned), sets[0])
-        if first and sets[1] is not None:
-            warn_of_shared(sets[0], sets[1])
+        if first:
+            warn_of_shared(*sets)
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():
             if first and isinstance(root, str | Path):
                 write_text(run.path / DATA_FOLDER, f"{Path(root).resolve()}\n")

@@ -265,6 +265,8 @@ def _listed(source: Any, what: str) -> list[Any]:
     """Return the values of a list, or the lines of a file."""
     if (path := path_of(source)) is None:
         return [*source]
+    if path.suffix.lower() in (".csv", ".parquet"):  # which may have a header and other columns
+        raise ReleaseError(f'{what}: found "{path}", expected a .txt file of one a line')
     try:
         lines = [line.strip() for line in read_text(path, _MOST_BYTES).splitlines()]
     except (OSError, ValueError) as error:
@@ -275,10 +277,7 @@ def _listed(source: Any, what: str) -> list[Any]:
 def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
     """Return the names of the centers' classes: numbers, those listed, or those of data in an order."""
     path = path_of(labels)
-    ending = "" if path is None else path.suffix.lower()
-    if ending == ".csv":  # whether its first line is a name, or which column names are in, nobody knows
-        raise ReleaseError(f'labels: found "{path}", expected a .txt file with one name a line, or data')
-    if path is not None and (not isfile(path) or ending == ".parquet"):
+    if path is not None and (not isfile(path) or path.suffix.lower() == ".parquet"):
         given = as_data(labels)
         dataset = open_dataset(given.config, "train", given.root)
         names = [*dataset.class_names]

@@ -60,7 +60,7 @@ def evaluate(
         workers: processes that decode images; those of the release's recipe when None.
         save: record the entry in the release's metrics.json and card, if it is a folder of yours.
         out: folder for the state of a training. When None, one that is named by all that decides the result,
-            in `run` of a release's folder of yours, else in `runs/NAME`.
+            in `run` of a release's folder of yours, else in `runs/NAME`; of several trainings, in `out`.
         resume: go on with that training from its last checkpoint, or begin if there is none.
         **settings: of the protocol, e.g. `k=200`. On a release's own data those that are not given are the
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
@@ -87,13 +87,12 @@ def evaluate(
     idle = [name for name in names if name not in TRAINED]
     if idle and (out is not None or resume):
         raise ZooError(f'out, resume: protocol "{idle[0]}" trains nothing; {" and ".join(TRAINED)} do')
-    if out is not None and len(names) > 1:
-        raise ZooError(f"out: found one folder for {len(names)} trainings, expected a single protocol")
     centers = release.require_centers() if release is not None and "classifier" in names else None
     folder = RUNS / encoder.name.replace(":", "_")
     if release is not None and release.writable:
         folder = release.path / "run"
-    run = ProbeRun(place.config, Path(out or folder), exact=out is not None, resume=resume)
+    exact = out is not None and len(names) == 1
+    run = ProbeRun(place.config, Path(out or folder), exact=exact, resume=resume)
     found = dict[str, dict[str, Any]]()
     for each in protocols:
         entry = found[each.protocol] = _evaluate(encoder, place, each, centers, run)
@@ -200,7 +199,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-    given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
+    given = resolve(data, own)
     if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
         found = open_dataset(given.config, "train", given.root).describe()["sha256"]
         if found != release.config["zoo"]["dataset"].get("sha256"):

@@ -35,12 +35,12 @@ from zoo.release.schema import headline
 from zoo.training.signals import interruptible
 
 
-def warn_of_shared(train: ImageDataset, test: ImageDataset) -> None:
+def warn_of_shared(train: ImageDataset, test: ImageDataset | None) -> None:
     """Warn of test images of one's own that are training images too, by their pixels.
 
     Files of other lengths are not decoded, and none of more than 50,000 images, which would take minutes.
     """
-    if train.settings["source"] in ("digits", *CIFAR) or len(train) + len(test) > 50_000:
+    if test is None or test.settings["source"] in ("digits", *CIFAR) or len(train) + len(test) > 50_000:
         return
     a, b = ([_length(each.item(row)) for row in range(len(each))] for each in (train, test))
     alike = train.subset(np.flatnonzero(np.isin(a, b))), test.subset(np.flatnonzero(np.isin(b, a)))

@@ -51,7 +51,7 @@ def predict(
     check_number("top", top, 1)
     opened = open_release(release)
     centers = opened.require_centers()
-    path = None if isinstance(data, Image.Image) else path_of(data)
+    path = path_of(data)
     is_image = path is not None and isfile(path) and path.suffix.lower() not in TABLES
     dataset, _ = open_images([path] if is_image else [data] if isinstance(data, Image.Image) else data)
     folder = path if path is not None and isdir(path) else Path()  # names are relative to it

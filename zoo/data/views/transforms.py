@@ -75,9 +75,7 @@ def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws)
     return _apply(images, rows[..., :height], cols[..., :width], clip=op.interpolation == "bicubic")
 
 
-def crop_boxes(
-    op: ops.RandomResizedCrop, height: int, width: int, draws: Draws
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def crop_boxes(op: ops.RandomResizedCrop, height: int, width: int, draws: Draws) -> tuple[Tensor, ...]:
     """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
     area = draws.uniform(op.scale[0], op.scale[1], 10) * (height * width)
     ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # else the central crop
