@@ -91,8 +91,7 @@ def evaluate(
     folder = RUNS / encoder.name.replace(":", "_")
     if release is not None and release.writable:
         folder = release.path / "run"
-    exact = out is not None and len(names) == 1
-    run = ProbeRun(place.config, Path(out or folder), exact=exact, resume=resume)
+    run = ProbeRun(place.config, Path(out or folder), exact=bool(out) and len(names) == 1, resume=resume)
     found = dict[str, dict[str, Any]]()
     for each in protocols:
         entry = found[each.protocol] = _evaluate(encoder, place, each, centers, run)
@@ -161,13 +160,13 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
         told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
         warnings.warn(told, ZooWarning, stacklevel=3)
         return replace(dataset, class_names=theirs)
-    unknown = [name for name in ours if name not in {*theirs}]
-    if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
+    known = {*theirs}
+    unknown = next((name for name in ours if name not in known), "")
+    if unknown or len(known) < len(theirs) or len({*ours}) < len(ours):
         found = f"found {len(ours)} classes ({few(ours)})"
-        found += f', of which "{unknown[0]}" is unknown' if unknown else ""
+        found += f', of which "{unknown}" is unknown' if unknown else ""
         expected = f"some of the {len(theirs)} of {release.name} ({few(theirs)}), each once"
-        hint = did_you_mean(unknown[0], theirs) if unknown else ""
-        raise DataError(f"data: {found}, expected {expected}.{hint}")
+        raise DataError(f"data: {found}, expected {expected}.{did_you_mean(unknown, theirs)}")
     return dataset.with_classes(theirs)
 
 

@@ -197,9 +197,8 @@ def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> st
         pairs = [(metrics.get(key), metrics.get(f"{key}_interval")) for key in in_order(keys)]
         lines.append([name, *(_cell(value, half) for value, half in pairs)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines
-    )
+    aligned = ([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines)
+    return "\n".join(map("  ".join, aligned))
 
 
 def _cell(value: float | None, half: float | None) -> str:
