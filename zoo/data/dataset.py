@@ -194,8 +194,8 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
     for row, first in enumerate(store.first_rows()):
         if numbers[row] < 0 or numbers[row] != numbers[first]:
             found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
-            known = f"one of {few(classes)}.{did_you_mean(label, classes)}"
-            expected = known if numbers[row] < 0 else f"{str(labels[first])[:80]!r} again"
+            choices = f"one of {few(classes)}.{did_you_mean(label, classes)}"
+            expected = choices if numbers[row] < 0 else f"{str(labels[first])[:80]!r} as before"
             raise DataError(f"{where}: {found} {label!r}, expected {expected}")
     return ImageDataset(store, np.array(numbers), tuple(classes), settings=store.settings)
 
