@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data import config as sections
-from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source, path_of
+from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
 from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, labelled, table_rows
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.errors import DataError, did_you_mean, few
@@ -273,9 +273,9 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
             raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
         found: ImageDataset = sets[split]
     else:
-        folder, read = path_of(root) or Path(), _READERS[source.kind]
         if not isinstance(root, str | Path) and source.kind != "digits":
             raise DataError(f"{source.kind}: no data folder given: --data DIR")
+        folder, read = Path(root if isinstance(root, str | Path) else ""), _READERS[source.kind]
         store = trained = read(source, split, folder)
         if split == "test" and store.class_names is None and has_training_split(config, root):
             trained = read(source, "train", folder)

@@ -81,7 +81,11 @@ def evaluate(
     encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=alone)
     release = encoder.release
     place = as_data(data) if release is None else own_data(release, data)
-    recorded = _recorded(release) if release is not None and place.is_own else {}
+    recorded = dict[str, dict[str, Any]]()
+    if release is not None and place.is_own:
+        for entry in reversed(release.metrics["evaluations"]):  # of several, the first one counts
+            seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
+            recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
     # every mistake shows before anything is measured
     protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]
     idle = [name for name in names if name not in TRAINED]
@@ -139,15 +143,6 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
     return parse(PROTOCOLS[name], {**settings, "protocol": name}, f"protocol {name}")
 
 
-def _recorded(release: Release) -> dict[str, dict[str, Any]]:
-    """Return the settings of the first entry that a release records for each protocol."""
-    found = dict[str, dict[str, Any]]()
-    for entry in reversed(release.metrics["evaluations"]):
-        seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-        found[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
-    return found
-
-
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     """Return data with the classes of the release's centers, matched by name; some may be missing.
 
@@ -198,7 +193,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-    given = resolve(data, own)
+    given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
     if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
         found = open_dataset(given.config, "train", given.root).describe()["sha256"]
         if found != release.config["zoo"]["dataset"].get("sha256"):
