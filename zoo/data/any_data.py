@@ -120,9 +120,8 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
     if data is None:
         return Given(own, None, is_own=True)
     path = path_of(data)
-    folder = folder_for(own, path) if path is not None and isdir(path) else None
-    if isinstance(folder, Path) and (_holds(folder, own) or detect(folder) is None):
-        return Given(own, folder, is_own=True)
+    if path and isdir(path) and folder_for(own, path) and (_holds(path, own) or detect(path) is None):
+        return Given(own, path, is_own=True)
     given = as_data(data)
     is_same = given.config.source == own.source and not (given.config.long_tail or given.config.subset)
     # also a spec of what some was held out of: all of it would have images that were trained on

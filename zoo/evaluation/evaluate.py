@@ -73,8 +73,7 @@ def evaluate(
         Interrupted: when a training is stopped by a signal, after saving its state.
         ZooError: for what cannot be measured, naming it.
     """
-    several = isinstance(protocol, list | tuple)
-    names = [*map(str, protocol)] if several else [str(protocol)]
+    names = [*map(str, protocol)] if isinstance(protocol, list | tuple) else [str(protocol)]
     if len({*names}) < max(1, len(names)):
         raise ZooError(f"protocol: found {names}, expected one or more, each once")
     given, alone = release_or_model, names == ["classifier"]
@@ -103,7 +102,7 @@ def evaluate(
             entry["preprocess"] = asdict(encoder.preprocess)
         elif save and release.writable:
             release.add_evaluation(entry)
-    return found if several else found[names[0]]
+    return found[protocol] if isinstance(protocol, str) else found
 
 
 def _evaluate(

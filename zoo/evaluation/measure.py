@@ -42,16 +42,15 @@ def warn_of_shared(train: ImageDataset, test: ImageDataset | None) -> None:
     """
     if test is None or test.settings["source"] in ("digits", *CIFAR) or len(train) + len(test) > 50_000:
         return
-    a, b = ([_length(each.item(row)) for row in range(len(each))] for each in (train, test))
+    a, b = (
+        [x.stat().st_size if isinstance(x, Path) and x.is_file() else 0 for x in map(s.item, range(len(s)))]
+        for s in (train, test)
+    )
     alike = train.subset(np.flatnonzero(np.isin(a, b))), test.subset(np.flatnonzero(np.isin(b, a)))
     ours, theirs = (content_ids(each.without_labels()) for each in alike)
     if shared := int(np.isin(theirs, ours[ours != -1]).sum()):
         told = f"{shared:,} of the {len(test):,} test images are training images too: figures are too high"
         warnings.warn(f"data: {told}", ZooWarning, stacklevel=3)
-
-
-def _length(item: Any) -> int:
-    return item.stat().st_size if isinstance(item, Path) and item.is_file() else 0
 
 
 class ProbeData:
