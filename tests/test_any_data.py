@@ -1,5 +1,6 @@
 """Any data: each kind gives the same images, features and accuracies as the same images in a folder."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,7 @@ def tensors(folder):
 
 KINDS = {
     "spec": lambda folder: f"folder:{folder.root}",
+    "below home": lambda folder: f"~/{os.path.relpath(folder.root, Path.home())}",
     "csv file": csv_list,
     "parquet folder": parquet,
     "parquet file": lambda folder: str(parquet(folder) / "train.parquet"),
@@ -127,6 +129,12 @@ def test_a_fifth_of_each_class_is_held_out_and_never_trained_on(folder):
     assert not names[0] & names[1] and len(names[0] | names[1]) == 60
     assert train.class_counts[9] == 1 and test.class_counts[9] == 0
     assert (test.class_counts[:9] >= 1).all()
+    files = [Path(folder.root, name) for each in names for name in each]
+    listed = as_data([(file, str(file.parent)) for file in files + files[:9]])
+    parts = [open_dataset(listed.config, split, listed.root) for split in ("train", "test")]
+    assert sorted(map(len, parts)) == sorted(map(len, (train, test))), (
+        "an image that is there twice counts once"
+    )
 
 
 @pytest.mark.parametrize("test", ["val", "test"])
@@ -172,8 +180,8 @@ def classes(data):
 
 
 def test_text_stays_text_and_numbers_are_named_by_their_range():
-    assert classes([(IMAGE, "1"), (IMAGE, "01")]) == ([1, 0], ("01", "1"))
-    assert classes([(IMAGE, torch.tensor(1)), (IMAGE, 0.0)]) == ([1, 0], ("0", "1"))
+    assert classes([(IMAGE, "1"), (IMAGE.copy(), "01")]) == ([1, 0], ("01", "1"))
+    assert classes([(IMAGE, torch.tensor(1)), (IMAGE.copy(), 0.0)]) == ([1, 0], ("0", "1"))
 
 
 @pytest.mark.parametrize("label", [-1, 0.5, None, "cat", 10**12])
@@ -199,6 +207,9 @@ VIEW = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.5, 0.5)
         ),
         (two_columns, "found the columns picture, kind, coarse"),
         (lambda folder: [(IMAGE, 0), IMAGE], "found images with and without a label"),
+        (lambda folder: [(IMAGE, 0), (IMAGE, 1)], '"image 1": found label .1., expected .0. as before'),
+        (lambda folder: [("a", 0), ("./a", 1)], r'"./a": found label .1., expected .0. as before'),
+        (lambda folder: "", 'found "", expected a folder, file or spec'),
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
         (lambda folder: IMAGE, "data: found a ndarray, expected a folder"),
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),

@@ -32,6 +32,7 @@ class House(Config):
     pets: list[Annotated[Cat | Dog, Field(discriminator="kind"), named_by("kind")]] = []
     keeper: Annotated[Cat | Dog, Field(discriminator="kind"), named_by("kind")] | None = None
     floor: Literal["ground", "attic"] = "ground"
+    yard: bool = False
 
 
 @pytest.mark.parametrize(
@@ -45,13 +46,14 @@ class House(Config):
         ({"keeper": "dog"}, 'missing key "keeper.tail"'),
         ({"pets": ["cta"]}, "\"pets.0.kind\": found 'cta'"),
         ({"pets": 3}, '"pets": found 3 (int), expected a valid list'),
+        (load_yaml("name: on\nyard: no", "house.yaml"), "\"yard\": found 'no' (str), expected true or false"),
     ],
 )
 def test_an_error_names_path_found_expected_and_nearest(data: dict[str, Any], expected: str) -> None:
     with pytest.raises(RecipeError) as error:
         parse(House, {"name": "a", **data}, "house.yaml")
     assert str(error.value).startswith("house.yaml: ") and "\n" not in str(error.value)
-    assert expected in str(error.value)
+    assert expected in str(error.value) and '"name"' not in str(error.value)
 
 
 def test_a_section_that_needs_nothing_but_its_name_may_be_given_by_it() -> None:

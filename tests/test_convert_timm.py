@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 import zoo
 from tests import convert_helpers as made
+from tests.data_fixtures import shard
 from tests.release_helpers import randomised
 
 SMALL = "resnet18_cifar"
@@ -129,12 +130,19 @@ def test_classes_of_a_folder_are_numbered_as_in_training(tmp_path: Path) -> None
     options: dict[str, Any] = {"arch": SMALL, "class_counts": range(12)}
     message = made.refusal(file, "timm", tmp_path, labels=tmp_path / "data", **options)
     assert "--label-order natural|plain" in message
+    (tmp_path / "names.csv").write_text("\n".join(["name", *NATURAL]))
+    (empty := tmp_path / "data" / "train" / "13").mkdir()
+    for labels, expected in (("names.csv", "expected a .txt file"), ("data", "no image in the folder 13")):
+        assert expected in made.refusal(file, "timm", tmp_path, labels=tmp_path / labels, **options)
+    empty.rmdir()
+    shard(tmp_path / "shard.parquet", range(12), names=NATURAL)
     for order, labels, expected in (
         *(("natural", "data", NATURAL), ("plain", "data", sorted(NATURAL))),
+        (None, "shard.parquet", NATURAL),
         (None, [*reversed(NATURAL)], [*reversed(NATURAL)]),  # a list has its own order
     ):
         given = tmp_path / labels if isinstance(labels, str) else labels
-        out = tmp_path / f"of {order}"
+        out = tmp_path / f"of {order} {labels!s:.5}"
         release = zoo.convert(file, "timm", out, labels=given, label_order=order, **options)
         assert [*release.class_names] == expected
         assert release.require_centers().class_counts.tolist() == [*range(12)]

@@ -20,6 +20,7 @@ from zoo.data.dataset import ImageStore, require_same_classes
 from zoo.errors import DataError, RecipeError, ZooError
 
 CLASSES = ("ant", "bee")
+LIST, PARQUET = {"kind": "list", "train": "a.txt", "test": "b.txt"}, {"kind": "parquet"}
 
 
 def refused(source, root, message, split="train"):
@@ -42,7 +43,7 @@ def text_list(root):
 
 def csv_list(root):
     put(root, "a, b.png", "c.png", "d.png")
-    (root / "a.csv").write_text('path,label\n"a, b.png",ant\nc.png,"ant"\nd.png,bee\n', "utf-8-sig")
+    (root / "a.csv").write_text('path,label\n"a, b.png",ant\nc.png, "ant"\nd.png,bee\n', "utf-8-sig")
     (root / "b.CSV").write_text('"a, b.png",bee\n')
     return {"kind": "list", "train": "a.csv", "test": "b.CSV"}
 
@@ -136,6 +137,8 @@ def test_names_are_the_same_in_both_unicode_forms(forms, tmp_path):
     put(tmp_path, f"train/{names[0]}/1.png", f"val/{names[1]}/1.png")
     for split in ("train", "test"):
         assert opened("folder", tmp_path, split).class_names == ("caf\u00e9",)
+    (tmp_path / "a.txt").write_text("".join(f"1.png {name}\n" for name in names))
+    assert opened(LIST, tmp_path).class_names == ("caf\u00e9",)
 
 
 def test_columns_are_found_by_their_types_and_images_need_no_label(tmp_path):
@@ -156,8 +159,6 @@ def test_parquet_without_names_numbers_classes_alike_and_names_rows(tmp_path):
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
-
-LIST, PARQUET = {"kind": "list", "train": "a.txt", "test": "b.txt"}, {"kind": "parquet"}
 
 
 def lines(text, test=""):
@@ -181,6 +182,7 @@ def table(**keys):
         (LIST | {"train": "c.txt"}, lines("1.png a\n"), "train", "c.txt"),
         (LIST, lines("1.png a\nlonely\n"), "train", "a.txt: found .*lonely.*, expected a path and a label"),
         (LIST, lines("1.png 0\n2.png -1\n"), "train", "2.png.: found label .-1."),
+        (LIST, lines("1.png a\n./1.png b\n"), "train", "1.png.: found label .b., expected .a. as before"),
         (LIST, lines("1.png 0\n2.png cat\n"), "train", "2.png.: found label .cat."),
         (LIST, lines("1.png cat\n", "2.png catt\n"), "test", "2.png.: found label .catt., .*mean .cat."),
         (PARQUET, lambda root: None, "train", 'no "train" .*found nothing'),

@@ -86,4 +86,6 @@ def test_an_earlier_report_is_replaced_whole(tmp_path, quick, monkeypatch, capsy
     assert json.loads((out / "numbers.json").read_text())[0]["name"] == MOCO
     assert not (out / "figures" / "p_sup.png").exists()  # of the earlier one
     assert [each.name for each in out.parent.iterdir()] == [out.name]
-    assert f"report: {out}/report.html; not drawn: {FIGURES['p_sup'].title}" in capsys.readouterr().out
+    assert (
+        f"report: {out}/report.html\nnot drawn: {FIGURES['p_sup'].title}: no rec" in capsys.readouterr().out
+    )

@@ -67,10 +67,17 @@ def test_evaluate_says_what_it_cannot_take_of_a_model() -> None:
     ("arguments", "settings", "expected"),
     [
         (("paco", "linaer"), {}, 'Did you mean "linear"'),
+        (("paco", ["knn", "linaer"]), {}, 'Did you mean "linear"'),
+        (("paco", ["knn", "knn"]), {}, "found ['knn', 'knn'], expected one or more, each once"),
+        (("paco", []), {}, "found [], expected one or more"),
+        (("paco", None), {}, 'found "None", expected one of'),
+        (("paco", ["knn", "linear"]), {"tau": 0.1}, 'protocol linear: unknown key "tau"'),
+        (("paco", ["knn", "linear_full"]), {"out": "x"}, 'out, resume: protocol "knn" trains nothing'),
+        (("paco", "knn", ["a.png", "b.png"]), {}, 'data "list": the images of the test split have no labels'),
         (("paco", "knn"), {"kk": 3}, 'protocol knn: unknown key "kk". Did you mean "k"?'),
         (("paco", "knn"), {"workers": "2"}, "workers: found '2', expected 0 or more"),
         (("paco", "knn"), {"resume": True}, 'out, resume: protocol "knn" trains nothing'),
-        (("paco", "linear_full"), {"epochs": 3}, "schedule.milestones: found 80"),
+        (("paco", ["semi_supervised", "linear_full"]), {"epochs": 3}, "milestones: found [60, 80], expected"),
         (("paco", "knn"), {"preprocess": PIXELS}, "preprocess: a release says itself how its images are"),
         (("moco", "classifier"), {}, "has no centers"),
         (("paco", "knn", "digitz"), {}, 'Did you mean "digits"'),
@@ -78,8 +85,10 @@ def test_evaluate_says_what_it_cannot_take_of_a_model() -> None:
 )
 def test_evaluate_names_mistakes(arguments, settings, expected: str, request: pytest.FixtureRequest) -> None:
     release = request.getfixturevalue(arguments[0])
+    before = release.metrics
     with pytest.raises(zoo.ZooError, match=re.escape(expected)):
         zoo.evaluate(release, *arguments[1:], **settings)
+    assert zoo.open(release.path).metrics == before, "nothing was measured"
 
 
 def test_a_model_is_measured_by_the_classifier_that_it_ends_in(paco: Release) -> None:

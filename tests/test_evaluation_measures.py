@@ -130,6 +130,7 @@ def test_queries_with_nothing_to_find_are_left_out_and_mistakes_are_named() -> N
     for change, message in (
         ({"queries": x[:3], "labels": torch.arange(3)}, "no query has another image"),
         ({"k": [0, 1]}, r"found k = \[0, 1\]"),
+        ({"labels": y * 0}, "found a gallery of 1 class"),
         ({"labels": y + 1}, "retrieval: query labels"),
     ):
         with pytest.raises(ZooError, match=message):

@@ -74,6 +74,7 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(cop
         ("few_shot", {"a": (9, 2), "b": (3, 2)}, 'class "b" has 3; expected 5 training images'),
         ("classifier", {"a": (3, 2), "b": (3, 2)}, 'found 2 classes (a, b), of which "a" is unknown'),
         ("retrieval", {"a": (3, 1), "b": (3, 1)}, "no query has another image of its class"),
+        ("retrieval", {"a": (3, 2), "b": (3, 0)}, "found images of 1 class, expected two or more"),
         ("knn", {"a": (2, 2), "b": (2, 2), "extra": (0, 2)}, "extra"),
     ],
 )

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 import zoo
 from tests.data_fixtures import photo
 from zoo.cli import app
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 from zoo.recipe.planning import batch_for, epochs_for, plan_pretraining
 
 CE = "cifar_resnet20.ce_digits_lt50"
@@ -120,7 +120,8 @@ def test_photographs_with_and_without_labels_become_a_release(flat, classes, tmp
     assert again.init.release == str(made.path)
     sets = [word for change in TINY for word in ("--set", change)]
     where = ["--data", f"folder:{classes}", "--arch", "cifar_resnet20", "--out", str(tmp_path / "by_command")]
-    done = CliRunner().invoke(app, ["pretrain", *where, *sets])
+    with pytest.warns(ZooWarning, match="8 of the 8 test images are training images too"):
+        done = CliRunner().invoke(app, ["pretrain", *where, *sets])
     assert done.exit_code == 0, done.output
     measured = {each["protocol"] for each in zoo.open(tmp_path / "by_command").metrics["evaluations"]}
     assert measured == {"linear", "knn"}

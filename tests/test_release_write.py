@@ -87,7 +87,7 @@ def test_rewriting_replaces_the_release_and_its_leftovers_but_no_open_file_and_n
     assert torch.equal(loaded(images), before), "the mapped file was overwritten in place"
     assert torch.equal(new.load().eval()(images), encoder(images))
     assert not {"centers.safetensors", "curves.png"} & {file.name for file in new.path.iterdir()}
-    assert (new.path / "run").is_dir() and new.centers is None
+    assert (new.path / "run").is_dir() and new.centers is None and (new.path / "holiday.png").exists()
     new.verify()
 
 

@@ -81,6 +81,7 @@ def _explain(data: Any, item: Any) -> str:
         return f"{path}: ".removeprefix(": ") + str(item["msg"]).removeprefix("Value error, ")
     found = facts.get("tag", item["input"])
     expected = re.sub("^Input should be |^Input tag .* tags: ", "expected ", item["msg"])
+    expected = expected.replace("a valid boolean", "true or false")
     hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
     text = f'"{path}": found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}'
     return text.rstrip(".").removeprefix('"": ')
@@ -134,6 +135,8 @@ _Dumper.add_representer(list, _Dumper.represent_list)
 _FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-4 is a number, as in YAML 1.2
 for _class in (_Loader, _Dumper):  # which so quotes a word that looks like it
     _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
+for _first in "yYnNoO":  # yes, no, on and off are words, as in YAML 1.2: the first resolver makes them bool
+    del _Loader.yaml_implicit_resolvers[_first][0]
 
 
 def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -> Any:

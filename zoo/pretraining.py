@@ -14,6 +14,7 @@ from zoo.data.any_data import Data, own_root
 from zoo.data.dataset import Root
 from zoo.errors import DataError, TrainingError
 from zoo.evaluation.evaluate import own_data
+from zoo.evaluation.measure import warn_of_shared
 from zoo.files import RUNS, write_text
 from zoo.objectives import OBJECTIVES
 from zoo.recipe import Recipe
@@ -88,6 +89,8 @@ def pretrain(
         with ranks.in_turn():  # what one fetches or decodes, the others find
             sets = open_sets(planned, root, images)
             model = build_objective(beginning(planned), sets[0])
+        if first:
+            warn_of_shared(*sets)
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():
             if first and isinstance(root, str | Path):
                 write_text(run.path / DATA_FOLDER, f"{Path(root).resolve()}\n")

@@ -58,9 +58,7 @@ app = typer.Typer(cls=_Group, no_args_is_help=True, add_completion=False, pretty
 
 def _print_versions(requested: bool) -> None:
     if requested:
-        print(
-            f"contrastive-zoo {version('contrastive-zoo')}, torch {version('torch')}, timm {version('timm')}"
-        )
+        print(", ".join(f"{each} {version(each)}" for each in ("contrastive-zoo", "torch", "timm")))
         raise typer.Exit
 
 
@@ -80,10 +78,11 @@ def check_early(
     """Check names of releases and other arguments before torch is imported, which takes seconds."""
     if recipe is not None:
         catalog.recipe_path(recipe)
-    if data is not None and not exists(data):
-        from zoo.data.config import parse_data_spec
+    if data is not None:
+        from zoo.data.config import parse_data_spec, path_of
 
-        parse_data_spec(data)
+        if not exists(str(path_of(data))):
+            parse_data_spec(data)
     if out is not None and isfile(out):
         raise ZooError(f'--out: found the file "{out}", expected a folder to create')
     for name in names:
@@ -107,7 +106,4 @@ def key_values(pairs: list[str] | None) -> dict[str, Any]:
 
 def comma_separated(option: str, text: str) -> list[Any]:
     """Parse the values of an option, with or without brackets around them; values are YAML."""
-    values = load_yaml(text if text.lstrip().startswith("[") else f"[{text}]", f'{option} "{text}"')
-    if not isinstance(values, list):
-        raise RecipeError(f'{option} "{text}": expected values separated by commas, e.g. 0,1,2')
-    return values
+    return [*load_yaml(text if text.lstrip().startswith("[") else f"[{text}]", f'{option} "{text}"')]

@@ -120,7 +120,9 @@ def diagnose(
     import zoo
 
     report = zoo.diagnose(*names, out=out, data=data, device=device)
-    print(f"report: {report.html}" + (f"; not drawn: {', '.join(report.missing)}" if report.missing else ""))
+    unseen = {f"images of {each.label}": each.no_sample for each in report.subjects if each.sample is None}
+    lacking = [f"not drawn: {what}: {why}" for what, why in (unseen | {**report.missing}).items()]
+    print(f"report: {report.html}", *lacking, sep="\n")
 
 
 def push(
@@ -165,7 +167,7 @@ def convert(
     out: Path | None = OUT,
     name: str | None = Option(None, help="Name of the weights, ARCH.TAG."),
     encoder: str = Option("query", help="query: the trained one; momentum: its moving average."),
-    labels: str | None = Option(None, help="Class names: a file with one a line, or a folder or data spec."),
+    labels: str | None = Option(None, help="Class names: a .txt file with one a line, or data."),
     label_order: str | None = Option(None, help="Of a folder's classes: natural (timm) or plain."),
     class_counts: str | None = Option(None, help="Training images of each class: a file, one a line."),
     mean: tuple[float, float, float] | None = Option(None, help="Of R, G, B. Default: the authors'."),

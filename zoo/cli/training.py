@@ -44,7 +44,7 @@ def pretrain(
     )
     if recipe is None:
         section, size = planned.training, planned.views.eval.size
-        shape = f"{section.epochs} epoch(s), batch size {section.batch_size}, {size} x {size} pixels"
+        shape = f"epochs {section.epochs}, batch size {section.batch_size}, {size} x {size} pixels"
         say(f"made {planned.name}: {shape}, learning rate {planned.optimizer.lr:g}; --set changes any value")
     print_release(pretraining.pretrain(planned, out=out, data=root, resume=resume))
 

@@ -21,6 +21,7 @@ from zoo.convert.read import fetch, read_checkpoint
 from zoo.convert.tensors import FLOATS, build, sort_out, split_classifier
 from zoo.data import open_dataset
 from zoo.data.any_data import as_data
+from zoo.data.config import Folder, path_of
 from zoo.errors import ReleaseError, did_you_mean, few, one_line
 from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
@@ -64,7 +65,7 @@ def convert(
         name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
         encoder: "query" for the trained encoder, "momentum" for its moving average.
         model_args: arguments of the architecture, beside what the family implies or the file says.
-        labels: classes of the centers: names, a file with one a line, or a folder or data spec that has them.
+        labels: classes of the centers: names, a .txt file with one a line, or data that have them.
         label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as timm does, or "plain".
         class_counts: training images of each class, or a file with one a line; -1, unknown, when None.
         preprocess: those fields of `Preprocess` that are neither the authors' nor the file's.
@@ -225,10 +226,12 @@ def _preprocess(
 
 def _listed(source: Any, what: str) -> list[Any]:
     """Return the values of a list, or the lines of a file."""
-    if not isinstance(source, str | Path):
+    if (path := path_of(source)) is None:
         return [*source]
+    if path.suffix.lower() in (".csv", ".parquet"):  # which may have a header and other columns
+        raise ReleaseError(f'{what}: found "{path}", expected a .txt file of one a line')
     try:
-        lines = [line.strip() for line in read_text(Path(source), _MOST_BYTES).splitlines()]
+        lines = [line.strip() for line in read_text(path, _MOST_BYTES).splitlines()]
     except (OSError, ValueError) as error:
         raise ReleaseError(f"{what}: {source}: {error}") from None
     return [line for line in lines if line]
@@ -236,9 +239,14 @@ def _listed(source: Any, what: str) -> list[Any]:
 
 def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
     """Return the names of the centers' classes: numbers, those listed, or those of data in an order."""
-    if isinstance(labels, str | Path) and not isfile(labels):
+    path = path_of(labels)
+    if path is not None and (not isfile(path) or path.suffix.lower() == ".parquet"):
         given = as_data(labels)
-        names = [*open_dataset(given.config, "train", given.root).class_names]
+        dataset = open_dataset(given.config, "train", given.root)
+        names = [*dataset.class_names]
+        empty = [name for name, images in zip(names, dataset.class_counts, strict=True) if not images]
+        if empty and isinstance(given.config.source, Folder):  # which timm would not have counted
+            raise ReleaseError(f"labels: found no image in the folder {few(empty)}, expected some in each")
         natural = sorted(names, key=natural_key)
         if names == sorted(names) != natural and order is None:
             raise ReleaseError("labels: how were 1, 2, 10 numbered? --label-order natural|plain (1, 10, 2)")

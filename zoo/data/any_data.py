@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from zoo.config import plain_kind
 from zoo.data import sources
-from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, parse_data_spec
+from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, parse_data_spec, path_of
 from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages, Root, Split, labelled
 from zoo.errors import DataError, ZooError
 
@@ -37,14 +37,13 @@ class Given(NamedTuple):
 
 def as_data(data: Data) -> Given:
     """Return the configuration and the place of data; raise DataError for what is none."""
-    if not isinstance(data, str | Path):
+    if (path := path_of(data)) is None:
         images = data if isinstance(data, MemoryImages) else MemoryImages(data)
         return Given(_config(images.source, has_test="test" in images.sets), images)
     if isinstance(data, str) and data.startswith("hub:"):
         place, _, query = data.removeprefix("hub:").partition("?")
         folder = sources.fetch_tables(place)
-        data = f"parquet:{folder}?{query}" if query else folder
-    path = Path(data)
+        return as_data(f"parquet:{folder}?{query}" if query else folder)
     if isfile(path) and path.suffix.lower() in TABLES:
         is_parquet = path.suffix.lower() == ".parquet"
         table = Parquet(train=path.name) if is_parquet else ListFiles(train=path.name, test=path.name)
@@ -120,9 +119,9 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
         return as_data(data)
     if data is None:
         return Given(own, None, is_own=True)
-    folder = folder_for(own, Path(data)) if isinstance(data, str | Path) and isdir(data) else None
-    if isinstance(folder, Path) and (_holds(folder, own) or detect(folder) is None):
-        return Given(own, folder, is_own=True)
+    path = path_of(data)
+    if path and isdir(path) and folder_for(own, path) and (_holds(path, own) or detect(path) is None):
+        return Given(own, path, is_own=True)
     given = as_data(data)
     is_same = given.config.source == own.source and not (given.config.long_tail or given.config.subset)
     # also a spec of what some was held out of: all of it would have images that were trained on
@@ -154,8 +153,8 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
     """
     if split not in (None, "train", "test"):
         raise ZooError(f"split: found {split!r}, expected train or test")
-    root = Path(data) if split is None and isinstance(data, str | Path) and isdir(data) else None
-    if root is not None and not _detect_parquet(root) and (names := sorted(sources.image_files(root))):
+    root = path_of(data) if split is None else None
+    if root and isdir(root) and not _detect_parquet(root) and (names := sorted(sources.image_files(root))):
         has_classes = all(name.count("/") == 1 for name in names)
         labels = [name.partition("/")[0] for name in names] if has_classes else None
         settings = {"name": root.resolve().name, "source": "images"}

@@ -5,10 +5,11 @@ Nothing here imports torch. Defaults are the literature's.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from zoo.config import Config, load_yaml, named_by, parse
 from zoo.data.ops import Interpolation, Op, PositiveInt, RandomResizedCrop
@@ -150,7 +151,7 @@ class DataConfig(Config):
 
     source: Source
     """Where images and labels come from."""
-    holdout: Holdout | None = None
+    holdout: Holdout | None = Field(None, exclude_if=lambda value: value is None)  # as in older recipes
     """For a source without a test part: the images held out of the training part, before anything else."""
     long_tail: LongTail | None = None
     """Applies to the training split only."""
@@ -165,11 +166,12 @@ class DataConfig(Config):
     image_size: PositiveInt | None = None
     """Training images are scaled to this square when they are decoded; None leaves them as stored."""
 
-    @model_serializer(mode="wrap")
-    def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a holdout of None, which older recipes and releases do not have."""
-        values: dict[str, Any] = plain(self)
-        return {key: value for key, value in values.items() if key != "holdout" or value is not None}
+
+def path_of(data: Any) -> Path | None:
+    """Return where data lie that a text or path names, `~` expanded; None for images held in Python."""
+    if isinstance(data, str) and not data:
+        raise DataError('data: found "", expected a folder, file or spec; this folder is "."')
+    return Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None  # noqa: PTH111
 
 
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
@@ -185,15 +187,14 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
         expected = f"expected one of these or a spec of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}"
         raise DataError(f'data: found no folder or file "{text}", {expected}')
     given = dict(item.partition("=")[::2] for item in query.split("&") if item)
-    values: dict[str, Any] = {}
-    sections: dict[str, type[Config]] = {"long_tail": LongTail, "subset": Subset}
-    for name, section in sections.items():
-        own = {key: load_yaml(given[key], where) for key in section.model_fields if key in given}
+    values, keys = dict[str, Any](), {"long_tail": LongTail.model_fields, "subset": Subset.model_fields}
+    for name, fields in keys.items():
+        own = {key: load_yaml(given[key], where) for key in fields if key in given}
         if own.keys() - {"seed"}:
             values[name] = own
     drawn = {key for own in values.values() for key in own}
     values["source"] = {"kind": kind} | {key: value for key, value in given.items() if key not in drawn}
-    return parse(DataConfig, values, where, DataError), Path(folder).expanduser() if folder else None
+    return parse(DataConfig, values, where, DataError), path_of(folder) if folder else None
 
 
 class EvalView(Config):

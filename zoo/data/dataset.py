@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize
@@ -41,6 +42,14 @@ class ImageStore:
     folder: Path | None = None  # that paths are relative to
     tables: tuple[Sequence[Path], str] | None = None  # parquet files that hold all items, and the column
     has_copies: bool = False  # whether others have the same pixels under other names or in another order
+
+    def first_rows(self) -> list[int]:
+        """Return for each row the first one that has the same path, or in a list the same object."""
+        if not isinstance(self.items, list):
+            return [*range(len(self.names))]
+        seen = dict[Any, int]()
+        keys = (normpath(each) if isinstance(each, str | Path) else id(each) for each in self.items)
+        return [seen.setdefault(key, row) for row, key in enumerate(keys)]
 
 
 @dataclass(eq=False)
@@ -182,10 +191,12 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
         count = len(names) if names else max(map(_number, known)) + 1
         classes = [normalize("NFC", str(name)) for name in names or range(count)]
         numbers = [number if (number := _number(label)) < count else -1 for label in labels]
-    if -1 in numbers:
-        image, label = store.names[numbers.index(-1)], str(labels[numbers.index(-1)])[:80]
-        expected = f"one of {few(classes)}.{did_you_mean(label, classes)}"
-        raise DataError(f'{where}: image "{image}": found label {label!r}, expected {expected}')
+    for row, first in enumerate(store.first_rows()):
+        if numbers[row] < 0 or numbers[row] != numbers[first]:
+            found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
+            choices = f"one of {few(classes)}.{did_you_mean(label, classes)}"
+            expected = choices if numbers[row] < 0 else f"{str(labels[first])[:80]!r} as before"
+            raise DataError(f"{where}: {found} {label!r}, expected {expected}")
     return ImageDataset(store, np.array(numbers), tuple(classes), settings=store.settings)
 
 
@@ -224,8 +235,7 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
     """
     if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
         return None
-    images = map(dataset.item, range(len(dataset)))
-    if any(isinstance(image, bytes) and not image.startswith(b"\x89PNG") for image in images):
+    if any(isinstance(x, bytes) and x[:4] != b"\x89PNG" for x in map(dataset.item, range(len(dataset)))):
         return None
     ids = content_ids(dataset)
     return None if (ids == -1).any() else ImageList(ids, dataset.describe()["sha256"])

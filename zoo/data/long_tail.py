@@ -32,10 +32,9 @@ def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: i
         size = int(n_max * (1 / config.imbalance) ** (c / (num_classes - 1)))
         members = np.flatnonzero(labels == c)
         if not 0 < size <= len(members):
-            raise DataError(
-                f"long_tail: class {c} has {len(members)} images and would keep {size}; lower the imbalance "
-                "or max_per_class; of data that are long-tailed already: --set data.long_tail=null"
-            )
+            found = f"class {c} has {len(members)} images and would keep {size}"
+            hint = "lower imbalance or max_per_class; of long-tailed data: --set data.long_tail=null"
+            raise DataError(f"long_tail: {found}; {hint}")
         random.shuffle(members)
         kept.append(members[:size])
     return np.concatenate(kept).astype(np.int64)

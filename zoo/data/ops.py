@@ -29,9 +29,8 @@ class RandomResizedCrop(Config):
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt = Field(description="Pixels of a side of the result.")
-    scale: ShareRange = Field(
-        [0.2, 1.0], description="Area as a share of the image's. Supervised: from 0.08."
-    )
+    scale: ShareRange = [0.2, 1.0]
+    """Area as a share of the image's. Supervised: from 0.08."""
     ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width over height.")
     interpolation: Interpolation = "bilinear"
 
@@ -91,9 +90,8 @@ class RandomAffine(Config):
 
     op: Literal["random_affine"] = "random_affine"
     degrees: Annotated[float, Field(ge=0, le=180)] = Field(description="Rotation in [-degrees, degrees].")
-    translate: Annotated[list[Probability], _Two] = Field(
-        [0.0, 0.0], description="Largest shift as a share of [width, height], rounded to whole pixels."
-    )
+    translate: Annotated[list[Probability], _Two] = [0.0, 0.0]
+    """Largest shift as a share of [width, height], rounded to whole pixels."""
     scale: PositiveRange = Field([1.0, 1.0], description="Range of the zoom factor.")
 
 

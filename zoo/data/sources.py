@@ -6,9 +6,10 @@ import csv
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from glob import glob
-from os.path import exists, isdir, normpath
+from os.path import exists, isdir
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -66,15 +67,11 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
 
 def are_cifar_shards(shards: Sequence[Path], kind: str) -> bool:
     """Return whether parquet files have CIFAR's columns: anyone's shards are called `train-*.parquet`."""
-    if not shards:
-        return False
-    try:
+    with suppress(Exception):  # no pyarrow, or damage: whoever opens them says so
         from pyarrow.parquet import read_schema
 
-        columns = read_schema(shards[0]).names
-    except Exception:  # no pyarrow, or damage: whoever opens them says so
-        return True
-    return {_CIFAR_TABLES[kind].image, _CIFAR_TABLES[kind].label} <= set(columns)
+        return {_CIFAR_TABLES[kind].image, _CIFAR_TABLES[kind].label} <= {*read_schema(shards[0]).names}
+    return bool(shards)
 
 
 def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> ImageStore:
@@ -155,14 +152,11 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"list: {file} cannot be read as text: {error}") from None
     if file.suffix.lower() == ".csv":
-        rows = [row for row in csv.reader(lines) if row != ["path", "label"]]
+        rows = [row for row in csv.reader(lines, skipinitialspace=True) if row != ["path", "label"]]
     else:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
     if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
         raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
-    last = {normpath(path): label for path, label in rows}
-    if twice := next((row for row in rows if last[normpath(row[0])] != row[1]), None):
-        raise DataError(f'list: {file}: found "{twice[0]}" with another label than {twice[1]}, too')
     paths, labels = [path for path, _ in rows], list[Any]([label for _, label in rows])
     if _NUMBER.fullmatch(labels[0]):
         labels = [int(label) if _NUMBER.fullmatch(label) else label for label in labels]
@@ -238,12 +232,12 @@ def open_dataset(
     """
     source = config.source if listed is None else as_archive(config.source)
     found = _read(config, source, split if config.holdout is None else "train", root)
-    dataset = found if config.holdout is None else found.subset(_rows_of(config.holdout, found.labels, split))
+    dataset = found if config.holdout is None else found.subset(_rows_of(config.holdout, found, split))
     selection = (config.long_tail, config.subset, config.partial_labels)
     tail, part, partial = selection if split == "train" else (None, None, None)
     if len(found) and not found.class_names and (not unlabelled or tail or part or partial):
-        hint = "(image, label) in Python, CLASS/IMAGE in folders; moco needs none: --set 'evaluation=[]'"
-        raise DataError(f"{source.kind}: the images of the {split} split have no labels, expected {hint}")
+        lacking = f'data "{data_name(source, root)}": the images of the {split} split have no labels'
+        raise DataError(f"{lacking}, expected CLASS/IMAGE in a folder, or (image, label) in Python")
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
@@ -292,14 +286,16 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
     return found
 
 
-def _rows_of(holdout: Holdout, labels: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
-    """Return the rows of a split, in order: those in or out of what is held out, class by class."""
+def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.int64]:
+    """Return the rows in or out of what is held out of each class, in order; an image twice counts once."""
     is_test, fraction = split == "test", holdout.fraction
-    if not 0 < fraction < 1 or (labels < 0).any():  # no labels: no share of each class
-        return np.arange(len(labels) if is_test == (fraction == 1) else 0)
+    if not 0 < fraction < 1 or (whole.labels < 0).any():  # no labels: no share of each class
+        return np.arange(len(whole) if is_test == (fraction == 1) else 0)
     from torch import from_numpy
 
-    return stratified_split(from_numpy(labels.copy()), fraction, holdout.seed)[is_test].numpy()
+    rows = np.unique(whole.store.first_rows())
+    chosen = stratified_split(from_numpy(whole.labels[rows]), fraction, holdout.seed)[is_test]
+    return np.take(rows, chosen.numpy())
 
 
 def data_name(source: Source, root: Root) -> str:

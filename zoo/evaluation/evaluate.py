@@ -23,7 +23,8 @@ from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.predict import prior_in_loss
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS
-from zoo.recipe.protocols import PROTOCOLS, TRAINED
+from zoo.modules import Centers
+from zoo.recipe.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol
 from zoo.release import Preprocess, Release
 
 
@@ -59,7 +60,7 @@ def evaluate(
         workers: processes that decode images; those of the release's recipe when None.
         save: record the entry in the release's metrics.json and card, if it is a folder of yours.
         out: folder for the state of a training. When None, one that is named by all that decides the result,
-            in `run` of a release's folder of yours, else in `runs/NAME`.
+            in `run` of a release's folder of yours, else in `runs/NAME`; of several trainings, in `out`.
         resume: go on with that training from its last checkpoint, or begin if there is none.
         **settings: of the protocol, e.g. `k=200`. On a release's own data those that are not given are the
             recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
@@ -72,61 +73,63 @@ def evaluate(
         Interrupted: when a training is stopped by a signal, after saving its state.
         ZooError: for what cannot be measured, naming it.
     """
-    names = [protocol] if isinstance(protocol, str) else [*protocol]
+    names = [*map(str, protocol)] if isinstance(protocol, list | tuple) else [str(protocol)]
+    if len({*names}) < max(1, len(names)):
+        raise ZooError(f"protocol: found {names}, expected one or more, each once")
     given, alone = release_or_model, names == ["classifier"]
     encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=alone)
-    found = {name: _evaluate(encoder, name, data, save, out, resume, settings) for name in names}
+    release = encoder.release
+    place = as_data(data) if release is None else own_data(release, data)
+    recorded = dict[str, dict[str, Any]]()
+    if release is not None and place.is_own:
+        for entry in reversed(release.metrics["evaluations"]):  # of several, the first one counts
+            seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
+            recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
+    # every mistake shows before anything is measured
+    protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]
+    idle = [name for name in names if name not in TRAINED]
+    if idle and (out is not None or resume):
+        raise ZooError(f'out, resume: protocol "{idle[0]}" trains nothing; {" and ".join(TRAINED)} do')
+    centers = release.require_centers() if release is not None and "classifier" in names else None
+    folder = RUNS / encoder.name.replace(":", "_")
+    if release is not None and release.writable:
+        folder = release.path / "run"
+    run = ProbeRun(place.config, Path(out or folder), exact=bool(out) and len(names) == 1, resume=resume)
+    found = dict[str, dict[str, Any]]()
+    for each in protocols:
+        entry = found[each.protocol] = _evaluate(encoder, place, each, centers, run)
+        if release is None:  # whose own config.json would say it
+            entry["preprocess"] = asdict(encoder.preprocess)
+        elif save and release.writable:
+            release.add_evaluation(entry)
     return found[protocol] if isinstance(protocol, str) else found
 
 
 def _evaluate(
-    encoder: Encoder,
-    protocol: str,
-    data: Data,
-    save: bool,
-    out: str | Path | None,
-    resume: bool,
-    settings: Mapping[str, Any],
+    encoder: Encoder, place: Given, protocol: Protocol, centers: Centers | None, run: ProbeRun
 ) -> dict[str, Any]:
     """Run one of the protocols with the features that others have left in `encoder`."""
-    classifies = protocol == "classifier"
-    if protocol in PROTOCOLS and protocol not in TRAINED and (out is not None or resume):
-        raise ZooError(f'out, resume: protocol "{protocol}" trains nothing; {" and ".join(TRAINED)} do')
-    release = encoder.release
-    centers = release.require_centers() if release is not None and classifies else None
-
-    config, root, is_own = as_data(data) if release is None else own_data(release, data)
-    recorded = _recorded(release, protocol) if release is not None and is_own else {}
-    chosen = parse_protocol(protocol, {**recorded, **settings})
-    reads_training = not classifies and getattr(chosen, "gallery", "train") == "train"
+    (config, root, is_own), release = place, encoder.release
+    classifies = isinstance(protocol, ClassifierProtocol)
+    reads_training = not classifies and getattr(protocol, "gallery", "train") == "train"
     if not is_own and not reads_training:
         config = whole(config)
     open_split = partial(open_own, release) if release is not None and is_own else open_dataset
     test_set, train_set = open_split(config, "test", root), None
-    if not classifies and test_set.num_classes < 2:
-        raise DataError(f"{protocol}: found images of 1 class, expected two or more")
     # what a model with a classifier was trained on is not known: the data's training images do not tell
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
-    if release is not None and classifies:
-        if chosen.tau is not None and prior_in_loss(release.recipe):
+    searched = (train_set if reads_training else None) or test_set
+    if not classifies and (searched.class_counts > 0).sum() < 2:
+        raise DataError(f"{protocol.protocol}: found images of 1 class, expected two or more")
+    if release is not None and isinstance(protocol, ClassifierProtocol):
+        if protocol.tau is not None and prior_in_loss(release.recipe):
             told = f"classifier: the log prior was in {release.name}'s loss; tau takes it off again"
             warnings.warn(told, ZooWarning, stacklevel=2)
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
-
-    writable = release is not None and release.writable
-    folder = RUNS / encoder.name.replace(":", "_")
-    if release is not None and writable:
-        folder = release.path / "run"
-    run = ProbeRun(config, Path(out or folder), exact=out is not None, resume=resume)
     probe_data = ProbeData(encoder, train_set, test_set)
-    entry = measure(chosen, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
-    if release is None:  # whose own config.json would say it
-        entry["preprocess"] = asdict(encoder.preprocess)
-    elif save and writable:
-        release.add_evaluation(entry)
-    return entry
+    return measure(protocol, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
 
 
 def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
@@ -137,15 +140,6 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
     if "protocol" in settings:
         raise ZooError(f'protocol {name}: unknown key "protocol"; it is {name}')
     return parse(PROTOCOLS[name], {**settings, "protocol": name}, f"protocol {name}")
-
-
-def _recorded(release: Release, protocol: str) -> dict[str, Any]:
-    """Return the settings of the first entry that a release records for a protocol."""
-    for entry in release.metrics["evaluations"]:
-        if entry["protocol"] == protocol:
-            seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-            return {**(entry.get("settings") or {}), **seed}
-    return {}
 
 
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
@@ -160,13 +154,13 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
         told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
         warnings.warn(told, ZooWarning, stacklevel=3)
         return replace(dataset, class_names=theirs)
-    unknown = [name for name in ours if name not in {*theirs}]
-    if unknown or len({*theirs}) < len(theirs) or len({*ours}) < len(ours):
+    known = {*theirs}
+    unknown = next((name for name in ours if name not in known), "")
+    if unknown or len(known) < len(theirs) or len({*ours}) < len(ours):
         found = f"found {len(ours)} classes ({few(ours)})"
-        found += f', of which "{unknown[0]}" is unknown' if unknown else ""
+        found += f', of which "{unknown}" is unknown' if unknown else ""
         expected = f"some of the {len(theirs)} of {release.name} ({few(theirs)}), each once"
-        hint = did_you_mean(unknown[0], theirs) if unknown else ""
-        raise DataError(f"data: {found}, expected {expected}.{hint}")
+        raise DataError(f"data: {found}, expected {expected}.{did_you_mean(unknown, theirs)}")
     return dataset.with_classes(theirs)
 
 

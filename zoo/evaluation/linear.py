@@ -37,10 +37,6 @@ class LinearClassifier:
         check_features(features, "linear probe: features", dim=self.weight.shape[1])
         return features.to(self.weight) @ self.weight.T + self.bias
 
-    def predict(self, features: Tensor) -> Tensor:
-        """Return the predicted classes `[N]`, int64, of `features` `[N, D]`."""
-        return self.logits(features).argmax(dim=1)
-
 
 def fit_linear(
     features: Tensor,
@@ -105,10 +101,9 @@ def _cross_validate(
         raise DataError(f"linear probe: {found}; expected an l2_grid of one value")
     entropy = torch.zeros(len(grid), len(y), dtype=torch.float64)
     for held in (fold == number for number in sorted({*fold[fold >= 0].tolist()})):
-        if held.any():
-            for i, (weight, bias) in enumerate(_fits(x[~held], y[~held], grid, balanced, tol=1e-5)):
-                logits = x[held].double() @ weight.T + bias
-                entropy[i, held] = F.cross_entropy(logits, y[held], reduction="none")
+        for i, (weight, bias) in enumerate(_fits(x[~held], y[~held], grid, balanced, tol=1e-5)):
+            logits = x[held].double() @ weight.T + bias
+            entropy[i, held] = F.cross_entropy(logits, y[held], reduction="none")
     share = (fold >= 0).double()
     if select == "balanced_accuracy":
         share = share / torch.bincount(y, weights=share).clamp(min=1)[y]

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.data import ImageDataset
 from zoo.data.batches import derive_seed
-from zoo.data.dataset import data_words, require_same_classes
+from zoo.data.dataset import content_ids, data_words, require_same_classes
 from zoo.data.long_tail import rank_in_class
-from zoo.errors import DataError, ZooError, few
+from zoo.data.sources import CIFAR
+from zoo.errors import DataError, ZooError, ZooWarning, few
+from zoo.evaluation import metrics as figures
 from zoo.evaluation.encode import Encoder, Features
 from zoo.evaluation.linear import fit_linear
-from zoo.evaluation.metrics import (
-    calibration_error,
-    classification_metrics,
-    draws_metrics,
-    retrieval_metrics,
-)
 from zoo.evaluation.published import ProbeRun, TrainedProtocol, train_classifier
 from zoo.functional import class_means, knn_predict, mask_classes, post_hoc_adjusted
 from zoo.functional.checks import check_features
@@ -34,6 +33,24 @@ from zoo.recipe import protocols as of
 from zoo.recipe.protocols import Protocol
 from zoo.release.schema import headline
 from zoo.training.signals import interruptible
+
+
+def warn_of_shared(train: ImageDataset, test: ImageDataset | None) -> None:
+    """Warn of test images of one's own that are training images too, by their pixels.
+
+    Files of other lengths are not decoded, and none of more than 50,000 images, which would take minutes.
+    """
+    if test is None or test.settings["source"] in ("digits", *CIFAR) or len(train) + len(test) > 50_000:
+        return
+    a, b = (
+        [x.stat().st_size if isinstance(x, Path) and x.is_file() else 0 for x in map(s.item, range(len(s)))]
+        for s in (train, test)
+    )
+    alike = train.subset(np.flatnonzero(np.isin(a, b))), test.subset(np.flatnonzero(np.isin(b, a)))
+    ours, theirs = (content_ids(each.without_labels()) for each in alike)
+    if shared := int(np.isin(theirs, ours[ours != -1]).sum()):
+        told = f"{shared:,} of the {len(test):,} test images are training images too: figures are too high"
+        warnings.warn(f"data: {told}", ZooWarning, stacklevel=3)
 
 
 class ProbeData:
@@ -98,21 +115,20 @@ def measure(
     if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
     labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
-    beside = {}
-    if (classes := len({*labels.tolist()})) < len(names):
-        beside["classes_measured"] = classes
+    present = len({*labels.tolist()})
+    beside = {"classes_measured": present} if present < len(names) else {}
     if isinstance(protocol, of.RetrievalProtocol):
         bank, others = data.train if protocol.gallery == "train" else (None, None)
         bank = None if bank is None else _to_device(data, bank)
-        ranks = retrieval_metrics(answer, labels, bank, others, num_classes=len(names), k=protocol.k)
+        ranks = figures.retrieval_metrics(answer, labels, bank, others, num_classes=len(names), k=protocol.k)
         metrics: dict[str, Any] = {**ranks, "test_images": len(labels)}
     elif isinstance(protocol, of.FewShotProtocol):
-        metrics = draws_metrics(answer, labels, names, probable=protocol.classifier == "linear")
+        metrics = figures.draws_metrics(answer, labels, names, probable=protocol.classifier == "linear")
     elif isinstance(protocol, of.KNNProtocol):
-        metrics = classification_metrics(answer, labels, counts, names)
+        metrics = figures.classification_metrics(answer, labels, counts, names)
     else:
-        metrics = classification_metrics(answer.argmax(dim=1), labels, counts, names)
-        metrics["calibration_error"] = calibration_error(answer, labels)
+        metrics = figures.classification_metrics(answer.argmax(dim=1), labels, counts, names)
+        metrics["calibration_error"] = figures.calibration_error(answer, labels)
     return {
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
@@ -171,15 +187,11 @@ def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Te
     if centers is None:
         check_features(data.test, "classifier: scores", dim=data.train_set.num_classes)
         return data.test
-    return (centers if tau is None else without_prior(centers, tau)).logits(data.test)
-
-
-def without_prior(centers: Centers, tau: float) -> Centers:
-    """Take `tau` times the log prior off; a class without training images is then never predicted."""
-    counts = centers.class_counts
-    bias = post_hoc_adjusted(centers.bias, counts, tau=tau)
-    weight, bias = mask_classes(centers.weight, bias, counts == 0)
-    return centers._replace(weight=weight, bias=bias)
+    if tau is not None:  # a class without training images is then never predicted
+        bias = post_hoc_adjusted(centers.bias, centers.class_counts, tau=tau)
+        weight, bias = mask_classes(centers.weight, bias, centers.class_counts == 0)
+        centers = centers._replace(weight=weight, bias=bias)
+    return centers.logits(data.test)
 
 
 def _to_device(data: ProbeData, features: Tensor) -> Tensor:

@@ -146,6 +146,8 @@ def retrieval_metrics(
     check_features(bank, "retrieval: gallery features", dim=queries.shape[1])
     check_labels(labels, "retrieval: query labels", count=len(queries), num_classes=num_classes)
     check_labels(others, "retrieval: gallery labels", count=len(bank), num_classes=num_classes)
+    if len(torch.unique(others)) < 2:  # whatever is found is of the class
+        raise DataError("retrieval: found a gallery of 1 class, expected two or more")
     bank, others, labels = F.normalize(bank.float(), dim=1), others.cpu(), labels.cpu()
     first, precision = [], []
     for label in torch.unique(labels).tolist():
@@ -195,9 +197,8 @@ def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> st
         pairs = [(metrics.get(key), metrics.get(f"{key}_interval")) for key in in_order(keys)]
         lines.append([name, *(_cell(value, half) for value, half in pairs)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines
-    )
+    aligned = ([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines)
+    return "\n".join(map("  ".join, aligned))
 
 
 def _cell(value: float | None, half: float | None) -> str:

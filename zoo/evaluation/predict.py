@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from PIL import Image
 
 from zoo.config import is_number
 from zoo.data.any_data import TABLES, Data, open_images
+from zoo.data.config import path_of
 from zoo.evaluation.encode import check_number, encode_images, open_encoder
 from zoo.hub import open as open_release
 from zoo.release import Release
@@ -50,11 +51,9 @@ def predict(
     check_number("top", top, 1)
     opened = open_release(release)
     centers = opened.require_centers()
-    if isinstance(data, Iterator):
-        data = list(data)
-    path = Path(data) if isinstance(data, str | Path) else None
+    path = path_of(data)
     is_image = path is not None and isfile(path) and path.suffix.lower() not in TABLES
-    dataset, _ = open_images([data] if is_image or isinstance(data, Image.Image) else data)
+    dataset, _ = open_images([path] if is_image else [data] if isinstance(data, Image.Image) else data)
     folder = path if path is not None and isdir(path) else Path()  # names are relative to it
     encoder = open_encoder(opened, device=device, workers=workers)
     features, places, _ = encode_images(dataset, encoder, "classifying", max_bad_images)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,7 +22,7 @@ from zoo.data import DataConfig, ImageDataset, ViewsConfig
 from zoo.data.batches import derive_seed
 from zoo.data.config import Subset
 from zoo.data.long_tail import select_subset
-from zoo.errors import DataError, ZooError
+from zoo.errors import ZooError
 from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
@@ -67,7 +66,8 @@ def train_classifier(
         raise ZooError(f'model: found no "num_features" of {dim}, as timm has it; "linear" takes any model')
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
-        train_set = labelled_part(train_set, protocol.fraction, protocol.seed)
+        few = Subset(fraction=protocol.fraction, seed=protocol.seed)
+        train_set = train_set.subset(select_subset(few, train_set.labels, train_set.num_classes))
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
     limit_training(encoder, recipe.train_only or [])  # whatever somebody froze
@@ -88,22 +88,11 @@ def train_classifier(
     return logits, {**chosen, "backend": recipe.views.backend}
 
 
-def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
-    """Return the part of a training set whose labels are used, as a recipe's `data.subset` draws it."""
-    part = select_subset(Subset(fraction=fraction, seed=seed), train_set.labels, train_set.num_classes)
-    return train_set.subset(part)
-
-
 def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
     """Return `tensor` if all training images have one size and take less than 4 GiB, on any machine."""
-    first: tuple[int, int] | None = None
-    for index in range(len(train_set)):
-        with suppress(DataError):  # the loader reports it
-            size = train_set.size_of(index)
-            first = first or size
-            if size != first or 3 * len(train_set) * math.prod(first) >= 4 << 30:
-                return "stream"
-    return "tensor" if first else "stream"
+    first, rows = train_set.size_of(0), range(len(train_set))
+    fits = 3 * len(train_set) * math.prod(first) < 4 << 30
+    return "tensor" if fits and all(train_set.size_of(row) == first for row in rows) else "stream"
 
 
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from zoo.config import Config, named_by
 from zoo.data import ops
@@ -61,6 +61,14 @@ class LinearFullProtocol(Trained):
     decay_rate: s.NonNegative = Field(0.1, description="Factor of the rate at each of `milestones`.")
     init_std: s.NonNegative = Field(0.01, description="Standard deviation of the layer's initial weights.")
     seed: s.Natural = Field(0, description="Of initial weights, order and augmentation.")
+
+    @model_validator(mode="after")
+    def _falls_while_it_trains(self) -> Self:
+        if max(self.milestones, default=0) >= self.epochs:
+            raise ValueError(
+                f"milestones: found {self.milestones}, expected fewer than epochs ({self.epochs})"
+            )
+        return self
 
 
 class KNNProtocol(Config):

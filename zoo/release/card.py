@@ -74,9 +74,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     A `ReleaseError` says that it does not change, or cannot be written.
     """
     if format.fixed(folder):
-        raise ReleaseError(
-            f"{folder}: shipped, downloaded or no release of zoo, which do not change; open a copy"
-        )
+        raise ReleaseError(f"{folder}: shipped, downloaded or not zoo's, which do not change; open a copy")
     with writing(str(folder), ReleaseError), FileLock(folder / format.LOCK):
         config, metrics = format.read_config(folder), format.read_metrics(folder)
         yield config, metrics
@@ -106,9 +104,7 @@ def check_card(folder: Path, config: Facts) -> None:
     for key in _STATED:
         said, expected = found.get(key), recorded.get(key)
         if said != expected:
-            raise ReleaseError(
-                f"{file}: {key}: found {said!r:.500}, but the release records {expected!r:.500}"
-            )
+            raise ReleaseError(f"{file}: {key}: found {said!r:.500}, the release records {expected!r:.500}")
 
 
 def _metadata(config: Facts, recipe: Facts, metrics: Facts) -> ModelCardData:

@@ -35,6 +35,7 @@ METRICS = "metrics.json"
 HISTORY = "history.json"
 CARD = "README.md"
 EXAMPLE = "example.png"
+DRAWN = ("features", "centers", "scores", "balance", "accuracy", "curves")  # a release's own pictures
 PICTURES = "*.png"
 PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # of these, those that a release may have
 LOCK = ".lock"  # of the process that changes the record; no part of the release
@@ -243,8 +244,8 @@ def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None
 def replacing(folder: Path) -> Iterator[Path]:
     """Yield an empty folder; its files replace the release in `folder` when the block ends without an error.
 
-    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. What is
-    no release's stays, pictures too where there was none.
+    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. What no
+    release writes stays, other pictures too.
     """
     exists = folder.exists()
     if exists:
@@ -252,9 +253,8 @@ def replacing(folder: Path) -> Iterator[Path]:
     with staging(folder, inside=exists) as gathered:
         yield gathered
         if exists:
-            optional = (CENTERS, IMAGES, HISTORY, PICTURES) if holds_release(folder) else ()
-            old = {file.name for pattern in optional for file in folder.glob(pattern)}
-            old -= {file.name for file in gathered.iterdir()}
+            optional = {CENTERS, IMAGES, HISTORY, EXAMPLE, *(f"{name}.png" for name in DRAWN)}
+            old = optional - {file.name for file in gathered.iterdir()} if holds_release(folder) else ()
             (gathered / _STALE).write_text("\n".join(sorted(old)), encoding="utf-8")
         for file in [*gathered.iterdir(), gathered]:
             sync(file)

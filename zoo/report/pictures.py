@@ -9,12 +9,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from zoo.files import writing
+from zoo.release.format import DRAWN
 from zoo.report import features, training  # noqa: F401  # which fill `FIGURES`
 from zoo.report.style import COLORS, FAINT, FIGURES, groups_of, styled
 from zoo.report.subject import Subject
 
 _MOST = 8  # groups of subjects that a figure has room for
-IN_A_RELEASE = ("features", "centers", "scores", "balance", "accuracy", "curves")
 
 
 def draw(key: str, subjects: Sequence[Subject], *files: Path, title: str = "") -> dict[str, str]:
@@ -43,10 +43,10 @@ def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:
     """Draw the pictures of a release that there is something to draw of, as `folder`/NAME.png.
 
     Returns:
-        The files by name, of `IN_A_RELEASE`.
+        The files by name, of `zoo.release.format.DRAWN`.
     """
     title = f"{subject.name}\n{subject.data}, seed {subject.seed}"
-    files = {key: folder / f"{key}.png" for key in IN_A_RELEASE}
+    files = {key: folder / f"{key}.png" for key in DRAWN}
     return {key: file for key, file in files.items() if not draw(key, [subject], file, title=title)}
 
 

@@ -122,9 +122,8 @@ def rows_of(
             values = ImageOps.posterize(values, int(amount))
         elif name in ("Solarize", "Invert"):
             values = ImageOps.solarize(values, 255 * amount)  # type: ignore[arg-type]  # from 0 on: all
-        kinds.append(
-            SHEARED if paco and name == "ShearY" else _KINDS.get(name, MOVED)
-        )  # ShearX: in no policy
+        # ShearX is in no policy
+        kinds.append(SHEARED if paco and name == "ShearY" else _KINDS.get(name, MOVED))
         sources.append(np.array(places).flatten() - 1)
         tables.append(np.array(values)[0])
     amounts = torch.tensor([amount for _, amount in outcomes], dtype=torch.float64, device=device)

@@ -75,9 +75,7 @@ def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws)
     return _apply(images, rows[..., :height], cols[..., :width], clip=op.interpolation == "bicubic")
 
 
-def crop_boxes(
-    op: ops.RandomResizedCrop, height: int, width: int, draws: Draws
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def crop_boxes(op: ops.RandomResizedCrop, height: int, width: int, draws: Draws) -> tuple[Tensor, ...]:
     """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
     area = draws.uniform(op.scale[0], op.scale[1], 10) * (height * width)
     ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # else the central crop
@@ -117,9 +115,7 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
     """Blur each image by a standard deviation of its own; DataError for a kernel too large for the images."""
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
-        raise DataError(
-            f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width} pixels"
-        )
+        raise DataError(f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width}")
 
     def blurred(images: Tensor, sigma: Tensor) -> Tensor:
         rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
