@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,8 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.torchrun import ROOT, command, environment, torchrun
-from tests.warm import Program, run_ranks, start_ranks
+from tests.warm import ROOT, Program, start_ranks
 from zoo.training import RunFolder
 
 RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
@@ -77,7 +78,7 @@ def once_at(out: Path, rows: int, process: subprocess.Popen[str] | Program) -> N
     for _ in range(300_000):
         if file.is_file() and len(file.read_text().splitlines()) >= rows:
             return
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process
         time.sleep(0.002)
     raise AssertionError("the run does not get there")
 
@@ -85,35 +86,34 @@ def once_at(out: Path, rows: int, process: subprocess.Popen[str] | Program) -> N
 def last_worker(agent: int) -> int:
     """Return the last process that a torchrun has started."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            except OSError:
-                continue
-            if int(parent) == agent:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == agent:
                 found.append(int(entry.name))
     return max(found)
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        arguments, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def torchrun(*arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """Start two processes of a program as people do; they need not have this checkout installed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*command, *options, *arguments], cwd=ROOT, env=environment, **pipes)
 
 
 # --- collectives and steps
 
 
 def test_collectives_give_every_rank_the_rows_in_order_and_ranks_meet_again() -> None:
-    done = run_ranks("tests/programs/collectives.py", ranks=2, ZOO_RANK_TIMEOUT="6")
+    done = start_ranks("tests/programs/collectives.py", ranks=2, ZOO_RANK_TIMEOUT="6").finish()
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall(r"rank \d of \d: ok", done.stdout)) == ["rank 0 of 2: ok", "rank 1 of 2: ok"]
 
 
 def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
     """In float64: weights, queue, labels, pointer, optimizer, of every objective."""
-    done = run_ranks("tests/programs/steps.py", ranks=2)
+    done = start_ranks("tests/programs/steps.py", ranks=2).finish()
     assert done.returncode == 0, done.stderr
     line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
     found = re.findall(line, done.stdout, re.MULTILINE)
@@ -133,7 +133,7 @@ def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> N
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The release of two ranks that nothing happened to."""
     out = tmp_path_factory.mktemp("ranks") / "two"
-    done = torchrun("-m", "zoo", *pretrain(out)[1:], ranks=2)
+    done = start_ranks(*pretrain(out), ranks=2).finish()
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("load it:") == 1  # one rank speaks
     assert "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
@@ -158,7 +158,7 @@ def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_it
     undisturbed: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "killed"
-    agent = start(command(2, *pretrain(out), options=("--max-restarts", "1")))
+    agent = torchrun(*pretrain(out), options=("--max-restarts", "1"))
     once_at(out, 9, agent)
     os.kill(last_worker(agent.pid), signal.SIGKILL)
     _, said = agent.communicate(timeout=600)
@@ -175,10 +175,10 @@ def test_a_run_stopped_by_a_signal_at_one_rank_goes_on_with_another_number(
     both = start_ranks(*pretrain(out), ranks=2)
     once_at(out, 8, both)
     os.kill(both.pids[-1], signal.SIGUSR1)
-    _, said = both.communicate(timeout=600)
-    stops = re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said)
-    assert len(stops) == 2 and len(set(stops)) == 1, said
+    stopped = both.finish()
+    stops = re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", stopped.stderr)
+    assert len(stops) == 2 and len(set(stops)) == 1, stopped.stderr
     assert losses(out) == losses(undisturbed)[: int(stops[0])]
-    again = run_ranks(*pretrain(out, "--resume"), ranks=4)
+    again = start_ranks(*pretrain(out, "--resume"), ranks=4).finish()
     assert again.returncode == 0, again.stderr
     assert_close(undisturbed, out)
