@@ -107,12 +107,16 @@ def test_a_run_is_not_continued_on_other_images(tmp_path: Path) -> None:
     assert json.loads(data_file.read_text()) == begun
 
 
-def test_hardware_may_change_but_nothing_else(tmp_path: Path) -> None:
+def test_a_run_is_neither_overwritten_nor_continued_with_more_than_other_hardware(tmp_path: Path) -> None:
     run(recipe("classify"), tmp_path)
     run(recipe("classify", "training.threads=1"), tmp_path, resume=True)
     assert "threads: 1" in RunFolder(tmp_path).recipe_file.read_text()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(TrainingError, match="holds a run already"):
+        run(recipe("classify"), tmp_path)
     with pytest.raises(TrainingError, match=r"another recipe.*training\.precision was 'fp32', is 'bf16'"):
         run(recipe("classify", "training.precision=bf16"), tmp_path, resume=True)
+    assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
 
 
 # --- disks that fail

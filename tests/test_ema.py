@@ -1,8 +1,7 @@
-"""The moving average of the weights: against timm's own, and every way a run can go."""
+"""The moving average of the weights: against timm's own, and what it leaves alone."""
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ import torch
 from timm.utils import ModelEmaV3
 
 from tests.test_step import stepper_and_batches
-from tests.test_training import StopAfter, assert_same_state, recipe, run
-from zoo.errors import Interrupted, RecipeError
+from tests.test_training import recipe, run
+from zoo.errors import RecipeError
 from zoo.training import RunFolder
 
 EMA = "training.ema={decay: 0.8, warmup: false}"
@@ -62,19 +61,14 @@ def test_queue_key_encoder_prototypes_and_targets_stay_those_of_the_training(kin
         assert torch.equal(value, raw[name]), name  # and after the block all is as before it
 
 
-def test_training_takes_no_notice_and_resumes_to_the_same_average_bit_for_bit(tmp_path: Path) -> None:
-    plain, r = run(recipe("paco"), tmp_path / "plain"), recipe("paco", WARM)
-    undisturbed = run(r, tmp_path / "a")
-    saved = RunFolder(tmp_path / "a").load()
-    assert saved is not None
-    for name, value in plain.state_dict().items():
-        assert torch.equal(saved.state["objective"][name], value), name
-    assert not torch.equal(undisturbed.encoder.conv1.weight, plain.encoder.conv1.weight)
-    StopAfter(tmp_path / "b", 3, signal.SIGTERM)
-    with pytest.raises(Interrupted):
-        run(r, tmp_path / "b")
-    for _ in range(2):  # and a finished one, opened again
-        assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
+def test_the_training_takes_no_notice_of_its_average(tmp_path: Path) -> None:
+    plain, averaged = (
+        run(recipe("paco"), tmp_path / "plain"),
+        run(recipe("paco", WARM), tmp_path / "averaged"),
+    )
+    saved = RunFolder(tmp_path / "averaged").load().state["objective"]
+    assert all(torch.equal(saved[name], value) for name, value in plain.state_dict().items())
+    assert not torch.equal(averaged.encoder.conv1.weight, plain.encoder.conv1.weight)
 
 
 def test_an_average_longer_than_the_training_is_refused_with_the_share_of_its_start() -> None:

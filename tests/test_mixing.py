@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +10,11 @@ import torch
 from timm.data.mixup import Mixup
 from torch import nn
 
-from tests.test_training import assert_same_state, recipe, run
 from zoo.data import Batch
 from zoo.errors import RecipeError
 from zoo.objectives import DataInfo
 from zoo.objectives.classify import Classify, ClassifyConfig, MixConfig, mix
 from zoo.recipe import Recipe
-from zoo.training import RunFolder
-
-MIXUP = "objective.mix={mixup: 0.8, cutmix: 1.0, probability: 1.0}"
 
 
 def pictures(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,14 +80,6 @@ def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str)
         logits = logits + (counts.double() / 86).log()
     expected = -(targets.double() * (logits - logits.logsumexp(1, keepdim=True))).sum(1).mean()
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_mixing_run_resumes_bit_for_bit(tmp_path: Path) -> None:
-    r = recipe("classify", MIXUP)
-    undisturbed = run(r, tmp_path / "a")
-    run(r, tmp_path / "b")
-    RunFolder(tmp_path / "b").checkpoints()[12].unlink()  # as if killed before the last one was written
-    assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
 
 
 def test_a_mix_of_nothing_is_refused() -> None:

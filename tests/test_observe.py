@@ -75,7 +75,6 @@ def test_gradients_are_of_each_images_own_loss_clipped_too(clip: str) -> None:
     counts = stepper.objective.class_counts
     output = stepper(0, batch)
     row = stepper.observation.class_row({"step": 1})
-    assert row is not None
     norm = math.sqrt(sum(float(each.square().sum()) for each in gradients.values()))
     assert float(output.metrics["gradient_norm"]) == pytest.approx(norm, rel=1e-4)
     for name, members in (("many", counts > 100), ("few", counts < 20)):
@@ -101,14 +100,14 @@ def test_a_row_is_of_the_steps_since_the_last_one() -> None:
     for step, batch in enumerate(batches):
         if step == 2:
             first = stepper.observation.class_row({"step": 2})
-            assert first is not None and sum(first["images"]) == 128
+            assert sum(first["images"]) == 128
         if step >= 2:
             norms = of_images(stepper, batch)
             expected[0].index_add_(0, batch.labels, norms / len(batch.labels) / 3)
             expected[1].index_add_(0, batch.labels, torch.ones_like(norms))
         stepper(step, batch)
     row = stepper.observation.class_row({"step": 5})
-    assert row is not None and row["images"] == expected[1].tolist()
+    assert row["images"] == expected[1].tolist()
     assert row["class_gradient"] == pytest.approx(expected[0].tolist(), rel=1e-4)
     assert row["looks"] == 3 and first["looks"] == 2
     assert stepper.observation.class_row({"step": 5}) is None
@@ -130,7 +129,7 @@ def test_mixed_images_have_no_gradient_of_their_own() -> None:
     metrics = stepper(0, batch).metrics
     assert "gradient_norm" in metrics and "feature_gradient_many" not in metrics
     row = stepper.observation.class_row({})
-    assert row is not None and row["feature_gradient"] is None and row["class_gradient"] is None
+    assert row["feature_gradient"] is None and row["class_gradient"] is None
     assert sum(row["center_gradient"]) > 0
 
 
@@ -154,7 +153,7 @@ def test_gradients_are_of_the_encoder_of_any_objective_and_of_all_its_views() ->
     stepper = Stepper(objective, r, 6, CPU)
     stepper(0, batch)
     row = stepper.observation.class_row({})
-    assert row is not None and row["center_gradient"] is None
+    assert row["center_gradient"] is None
     for c in batch.labels.unique().tolist():
         of_class = expected[batch.labels == c]
         assert row["feature_gradient"][c] == pytest.approx(float(of_class.mean()), rel=1e-4)

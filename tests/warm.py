@@ -100,8 +100,8 @@ def zoo(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def start_ranks(*arguments: object, ranks: int, **environment: str) -> Program:
     """Start the processes that torchrun would, with what it says in their environment, and no agent."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    common = {**meeting, "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), **environment}
+    common = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks)) | environment
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "warm"}
     own = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
     return Program(arguments, own, ROOT)
 
