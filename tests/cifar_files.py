@@ -1,7 +1,5 @@
 """CIFAR of a few images, in the two forms that it lies in on people's disks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle

@@ -7,8 +7,6 @@ Each run is a child of a warm parent, killed up to three times and started again
 those of a run that was left alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """Trainings of several seeds where one of them decides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

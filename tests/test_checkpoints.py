@@ -1,7 +1,5 @@
 """Checkpoints and the folder they lie in: verified, kept in numbers, locked, and on disks that fail."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Teachers beside the labels: who is asked what, what is recorded, and who may teach."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

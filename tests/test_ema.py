@@ -1,7 +1,5 @@
 """The moving average of the weights: against timm's own, and what it leaves alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What goes wrong in a step: losses that are not finite, memory that runs out, signals at any moment."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -1,7 +1,5 @@
 """Equations on cases small enough to work out by hand, and what they refuse."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

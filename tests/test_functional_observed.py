@@ -1,7 +1,5 @@
 """Figures of scores, probabilities and centers, against loops in float64 and cases by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

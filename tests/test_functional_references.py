@@ -4,8 +4,6 @@ The references (`tests/reference.py`) are loops written from the equations. `LOS
 with the inputs it is differentiable in; the tests run over all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace as Problem
 from typing import Any, NamedTuple

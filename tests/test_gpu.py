@@ -3,8 +3,6 @@
 Skipped where there is none. A process whose CUDA context an error has broken fails what comes after, too.
 """
 
-from __future__ import annotations
-
 import signal
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The campaign of tests/kill_runs.py: a short one always, the long one on request (-m slow)."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

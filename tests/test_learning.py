@@ -4,8 +4,6 @@ Each threshold lies between what the objective reached over seeds and what it ge
 (the starting encoder, or a classifier at chance), so that a broken gradient or a wrong label fails.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The recipe's `method`: its stages, their resumption and sharing, the classifier that is released."""
 
-from __future__ import annotations
-
 import signal
 from itertools import product
 from pathlib import Path

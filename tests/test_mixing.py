@@ -1,7 +1,5 @@
 """Mixup and cutmix: timm's own numbers and pixels, and losses against both labels."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Queue, momentum encoder, ghost BatchNorm, and what MoCo v3 fixes in a vision transformer."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

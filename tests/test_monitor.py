@@ -1,7 +1,5 @@
 """Evaluation while training: what is held out, when training ends, what is released, exact resume."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Objectives: order of operations, state, gradients, and what they release."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

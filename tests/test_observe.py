@@ -1,7 +1,5 @@
 """Looking at a training must not change it, and must see what is there."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

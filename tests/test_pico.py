@@ -1,7 +1,5 @@
 """PiCO: targets, prototypes and warm-up, against sums written out from the paper."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Several processes as torchrun starts them: the steps of one, whole trainings, and every kind of end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Every recipe starts as it stands: its own objective, views and optimizer take two steps on a few images."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

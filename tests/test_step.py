@@ -1,7 +1,5 @@
 """One step: clipping and schedule, compilation, no waiting, metrics."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

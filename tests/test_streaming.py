@@ -3,8 +3,6 @@
 Their values and gradients are those of `tests/reference.py` (tests/test_functional_references.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace as Problem
 from typing import Any

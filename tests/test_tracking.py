@@ -1,7 +1,5 @@
 """Trackers show what metrics.jsonl has; none of them can stop a training."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The loop: exact resume, signals, metrics, and a loss curve that must not move."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -7,8 +7,6 @@ from the environment on import (`HF_ENDPOINT`, `OMP_NUM_THREADS`) is that of the
 setting, of what is imported, or of torchrun itself starts Python anew.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import multiprocessing

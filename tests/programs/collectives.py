@@ -1,7 +1,5 @@
 """Started by torchrun in tests/test_ranks.py: what every collective gives, and that ranks meet again."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -4,8 +4,6 @@ Prints for each case the largest difference of losses, of what was observed and 
 whether the ranks' states are the same bits. Encoders and heads have no BatchNorm.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator

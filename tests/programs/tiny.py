@@ -1,7 +1,5 @@
 """Backbones without BatchNorm, with which several ranks compute what one does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
