@@ -32,8 +32,7 @@ def test_frozen_parameters_stay_bit_for_bit_and_the_others_move(paco: Release, t
     short = ["training.epochs=2", "schedule.warmup_epochs=1", "training.device=cpu"]
     objective, recipe = start(init, *short)
     before = {name: p.detach().clone() for name, p in objective.encoder.named_parameters()}
-    dataset = open_dataset(recipe.data, "train", None)
-    train(objective, dataset, recipe, RunFolder(tmp_path / "run"), resume=False)
+    train(objective, open_dataset(recipe.data, "train", None), recipe, RunFolder(tmp_path), resume=False)
     stayed = {n for n, p in objective.encoder.named_parameters() if torch.equal(p, before[n])}
     convolutions = {n for n, p in before.items() if p.ndim == 4}
     assert stayed == {n for n in convolutions if not n.startswith("layer3.")}
