@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from torchvision import datasets
 
-import zoo
 from tests.cifar_files import ARCHIVE, FOLDER, IMAGES, pixels_of, write_archive, write_parquet
 from tests.data_fixtures import opened, shard
 from zoo.config import parse
@@ -109,17 +108,6 @@ def test_parquet_files_are_fetched_and_without_an_answer_taken_from_the_cache(hu
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     before = len(hub.requests)
     assert len(fetched(place=f"{NAME}@{commit}")) == 3 and len(hub.requests) == before
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_a_recipe_is_trained_on_it_and_its_card_names_repository_and_commit(hub, tables, tmp_path):
-    commit = hub.create(REPO, tables)
-    changes = ["data.image_size=8", "training.epochs=1", "data.long_tail=null"]
-    changes += ["training.batch_size=3", "schedule.warmup_epochs=0", "evaluation=[]", "training.device=cpu"]
-    recipe = "cifar_resnet20.simclr_digits_lt50"
-    release = zoo.pretrain(recipe, data=f"hub:{NAME}", out=tmp_path / "out", overrides=changes)
-    assert f"datasets:\n- {NAME}\n" in release.card
-    assert commit in str(release.config["zoo"]["dataset"])
 
 
 @pytest.mark.parametrize("place", ["train.parquet", "coarse/train-0.parquet", "coarse/train/0000.parquet"])

@@ -40,21 +40,6 @@ def test_an_image_is_known_by_its_pixels_size_and_label():
     assert found == np.frombuffer(digest[:8], "<i8")[0]
 
 
-def test_listed_images_come_out_of_another_copy_in_their_order(tmp_path, monkeypatch):
-    write_archive(tmp_path / "archive", "cifar10", monkeypatch)
-    write_parquet(tmp_path / "hub", "cifar10", order=ORDER)
-    for sections in ({"long_tail": TAIL}, {"subset": {"per_class": 3}}):
-        theirs = opened("cifar10", tmp_path / "hub", **sections)
-        listed = list_images(theirs)
-        drawn_anew = opened("cifar10", tmp_path / "archive", **sections)
-        assert not np.array_equal(pixels_of(drawn_anew), pixels_of(theirs))  # which is why there are lists
-        ours = opened("cifar10", tmp_path / "archive", listed=listed, **sections)
-        assert np.array_equal(pixels_of(ours), pixels_of(theirs))
-        facts, expected = ours.describe(), theirs.describe()
-        assert facts["files"] != expected["files"]
-        assert {**facts, "files": 0} == {**expected, "files": 0}
-
-
 def test_equal_images_stand_for_each_other_as_often_as_both_have_them():
     pixels = np.array([5, 7, 5, 5], dtype=np.uint8).reshape(4, 1, 1)
     labels, order = [0, 1, 0, 1], [3, 2, 1, 0]  # the last has the pixels of the first and another label

@@ -222,28 +222,6 @@ def test_centers_are_a_linear_classifier_that_decides_as_the_head_does(changes: 
         assert (predicted != 2).all()
 
 
-def test_a_scaled_head_learns_factors_and_nothing_else() -> None:
-    objective = build("classify", head="scaled", freeze_encoder=True).train()
-    before = {name: value.clone() for name, value in objective.state_dict().items()}
-    step(objective, batch(0, views=1))
-    changed = {name for name, value in objective.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed == {"classifier.scale"}
-
-
-def test_classify_can_start_from_centers() -> None:
-    centers, classify = build("paco").centers(), build("classify")
-    assert centers.weight.shape == (3, 64) and centers.class_counts.tolist() == [60, 30, 10]
-    classify.start_from(centers)
-    assert torch.equal(classify.classifier.weight, centers.weight)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"loss": LDAM}, 'head: found "linear" with loss "ldam", expected "cosine"'),
-        ({"loss": LDAM, "head": "cosine", "label_smoothing": 0.1}, 'loss: found "ldam" with'),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        config("classify", **changes)
+def test_margins_need_cosines() -> None:
+    with pytest.raises(ValidationError, match='head: found "linear" with loss "ldam", expected "cosine"'):
+        config("classify", loss=LDAM)
