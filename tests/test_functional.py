@@ -50,6 +50,13 @@ Q = rows(EAST), rows(EAST)
 COUNTED = dict(logits=torch.zeros(2, 3), labels=labels(0, 2))
 
 
+NO_TAU = [0.0, -0.1, math.nan, math.inf]
+
+
+def with_tau(name: str) -> Callable[[float], Tensor]:
+    return lambda tau: LOSSES[name].ours(problem(tau=tau, dtype=torch.float32))
+
+
 def paco(label: int = 0, **changes: Any) -> Tensor:
     given = dict(alpha=0.5, tau=1.0) | changes
     samples = (*Q, labels(label), rows(NORTH), labels(1))
@@ -59,15 +66,7 @@ def paco(label: int = 0, **changes: Any) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "values", "call"),
     [
-        *(
-            (
-                "tau",
-                [0.0, -0.1, math.nan, math.inf],
-                lambda x, of=loss.ours: of(problem(tau=x, dtype=torch.float)),
-            )
-            for loss in LOSSES.values()
-            if "tau" in loss.inputs
-        ),
+        *(("tau", NO_TAU, with_tau(name)) for name, loss in LOSSES.items() if "tau" in loss.inputs),
         ("tau", [0.0], lambda x: functional.distillation(rows(EAST), rows(EAST)[None], tau=x)),
         ("alpha", [0.5, math.nan], lambda x: functional.sample_beta(x, (2,))),
         ("alpha", [-0.1], lambda x: paco(alpha=x)),

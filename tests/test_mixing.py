@@ -32,7 +32,7 @@ def timms(seed: int, images: torch.Tensor, labels: torch.Tensor, *settings: floa
 @pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.3, 0.7)])
 def test_pixels_and_targets_are_those_of_timm(mixup: float, cutmix: float, size: int) -> None:
     """The last image of an odd batch, which timm refuses, stays as it is."""
-    changed, generators = 0, (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
+    changed = 0
     for seed in range(8):
         images, labels = pictures(size, seed)
         before = images.clone()
@@ -40,14 +40,15 @@ def test_pixels_and_targets_are_those_of_timm(mixup: float, cutmix: float, size:
             seed, images[: size // 2 * 2], labels[: size // 2 * 2], mixup, cutmix, prob=0.7
         )
         torch.manual_seed(seed)
+        generators = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
         found = mix(MixConfig(mixup=mixup, cutmix=cutmix, probability=0.7), images, labels, 5)
         torch.testing.assert_close(found[0], torch.cat([expected, images[len(expected) :]]))
         torch.testing.assert_close(found[1][: len(targets)], targets)
         assert found[1].argmax(dim=1)[-1] == labels[-1] or size == 8
         assert torch.equal(images, before), "the batch itself is not changed"
+        assert generators == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
         changed += not torch.equal(images, found[0])
     assert 3 <= changed <= 8
-    assert generators == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "balanced_softmax"])

@@ -21,12 +21,8 @@ def flat(tmp_path):
 @pytest.fixture
 def classes(tmp_path):
     """A tree with classes and test images."""
-    put(
-        tmp_path / "insects",
-        *(f"train/{'ab'[n % 2]}/{n}.png" for n in range(20)),
-        "val/a/1.png",
-        "val/b/2.png",
-    )
+    training = (f"train/{'ab'[number % 2]}/{number}.png" for number in range(20))
+    put(tmp_path / "insects", *training, "val/a/1.png", "val/b/2.png")
     return tmp_path / "insects"
 
 

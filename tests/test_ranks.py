@@ -113,15 +113,7 @@ def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> N
     """In float64: weights, queue, labels, pointer, optimizer, of every objective."""
     done = start_ranks("tests/programs/steps.py", ranks=2).finish()
     assert done.returncode == 0, done.stderr
-    line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
-    found = re.findall(line, done.stdout, re.MULTILINE)
-    assert len(found) == 10
-    for case, loss, observed, state, worst, same in found:
-        limit = 1e-6 if "classify" in case else 1e-9  # its logits are float32
-        assert float(loss) < limit, (case, loss)
-        assert float(observed) < 2e-5, (case, observed)  # in float32, and in six digits
-        assert float(state) < 1e-9, (case, worst, state)
-        assert same == "True", case
+    assert done.stdout.count(": ok") == 10
 
 
 # --- whole trainings
