@@ -1,13 +1,19 @@
 """CIFAR from its archive and from the Hub's parquet files, and any data set of the Hub over real HTTP."""
 
-import pickle
-
 import numpy as np
 import pytest
 from torchvision import datasets
 
-from tests.cifar_files import ARCHIVE, FOLDER, IMAGES, pixels_of, write_archive, write_parquet
-from tests.data_fixtures import opened, shard
+from tests.data_fixtures import (
+    ARCHIVE,
+    FOLDER,
+    IMAGES,
+    opened,
+    pixels_of,
+    shard,
+    write_archive,
+    write_parquet,
+)
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import as_data, resolve
@@ -36,15 +42,6 @@ def test_parquet_files_hold_what_torchvision_reads_from_the_archive(kind, format
     shards = ", ".join(f"train-{n:05d}-of-00002.parquet" for n in range(2))
     assert opened(kind, tmp_path / "repository").describe()["files"] == shards
     assert opened(kind, tmp_path / "archive").describe()["files"] == ARCHIVE[kind]
-
-
-def test_the_archive_comes_first_also_when_it_is_damaged(tmp_path, monkeypatch):
-    write_archive(tmp_path, "cifar100", monkeypatch)
-    write_parquet(tmp_path, "cifar100")
-    assert opened("cifar100", tmp_path).describe()["files"] == ARCHIVE["cifar100"]
-    (tmp_path / ARCHIVE["cifar100"] / "train").write_bytes(pickle.dumps({"data": []}))  # nobody published it
-    with pytest.raises(DataError, match=r"cifar-100-python.* is not there or not whole: .*--data"):
-        opened("cifar100", tmp_path)
 
 
 def test_a_download_is_tried_where_nothing_lies_and_proposed_where_none_was(tmp_path, monkeypatch):

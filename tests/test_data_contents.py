@@ -14,8 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import zoo
-from tests.cifar_files import ARCHIVE, IMAGES, pixels_of, write_archive, write_parquet
-from tests.data_fixtures import encoded, opened
+from tests.data_fixtures import ARCHIVE, IMAGES, encoded, opened, pixels_of, write_archive, write_parquet
 from tests.programs.plain_sweep import draw_nothing
 from zoo.data import ImageDataset
 from zoo.data.dataset import ImageStore, OtherImages, content_ids, find_listed, list_images

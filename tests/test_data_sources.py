@@ -28,11 +28,6 @@ def refused(source, root, message, split="train"):
     assert "\n" not in str(caught.value)
 
 
-def folder(root):
-    put(root, "train/ant/0.png", "train/ant/1.png", "train/bee/2.png", "val/bee/0.png")
-    return "folder"
-
-
 def text_list(root):
     put(root, "an image 0.png", "an image 1.png", "an image 2.png")
     (root / "train.txt").write_text("an image 0.png ant\nan image 1.png ant\n\nan image 2.png bee\n")
@@ -63,7 +58,7 @@ def parquet_of_text(root):
     return "parquet"
 
 
-@pytest.mark.parametrize("write", [folder, text_list, csv_list, parquet, parquet_of_text])
+@pytest.mark.parametrize("write", [text_list, csv_list, parquet, parquet_of_text])
 def test_each_kind_gives_images_labels_and_classes(write, tmp_path):
     source = write(tmp_path)
     train, test = (opened(source, tmp_path, split) for split in ("train", "test"))

@@ -14,14 +14,13 @@ import zoo
 from tests import test_training
 from tests.objective_helpers import SETTINGS
 from tests.test_functional_references import LOSSES, Problem, gradients, problem
-from tests.test_training import RECIPES, SHORT, StopAfter, run
+from tests.test_training import RECIPES, SHORT, run, stop_after
 from zoo.data import TrainLoader, open_dataset
 from zoo.errors import Interrupted
-from zoo.evaluation.encode import extract
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective
 from zoo.training.build import open_loader
-from zoo.training.precision import fastest_kernels, place
+from zoo.training.precision import place
 from zoo.training.step import Stepper
 
 pytestmark = [
@@ -91,7 +90,7 @@ def test_compiled_encoders_train_alike(kind: str, mode: str, tmp_path: Path) -> 
 def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Path) -> None:
     r = recipe(kind, "training.epochs=6", *changes)  # replayed steps are over before a short one is stopped
     run(r, tmp_path / "a")
-    StopAfter(tmp_path / "b", 3, signal.SIGTERM)
+    stop_after(tmp_path / "b", 3, signal.SIGTERM)
     with pytest.raises(Interrupted):
         run(r, tmp_path / "b")
     run(r, tmp_path / "b", resume=True)
@@ -113,28 +112,6 @@ def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
     on_cpu, on_gpu = zoo.load(release.path).eval(), zoo.load(release.path, device="cuda").eval()
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         torch.testing.assert_close(on_gpu(images.cuda()).cpu(), on_cpu(images), atol=1e-3, rtol=1e-3)
-
-
-def test_convolutions_are_rounded_only_where_a_recipe_says_so() -> None:
-    """TensorFloat-32 has 10 bits of mantissa, float32 23; cuDNN takes it unasked on Ampere and later.
-
-    The fastest in float32 may be Winograd's algorithm, which rounds more than a sum of products. TF32: 3e-4.
-    """
-    if torch.cuda.get_device_capability() < (8, 0):
-        pytest.skip("has no TensorFloat-32")
-    images, conv = torch.randn(64, 64, 32, 32), torch.nn.Conv2d(64, 64, 3, bias=False)
-    with torch.no_grad():
-        exact = conv.double()(images.double())
-        encoder, batch = torch.nn.Sequential(conv.float(), torch.nn.Flatten()).cuda(), images.cuda()
-        found = {"probe": extract(encoder, [(images, torch.zeros(64))], device=GPU).features}
-        for precision in ("fp32", "tf32"):
-            with fastest_kernels(GPU, precision):
-                found[precision] = encoder(batch).cpu()
-    errors = {
-        name: float((value - exact.flatten(1)).abs().max() / exact.abs().max())
-        for name, value in found.items()
-    }
-    assert max(errors["fp32"], errors["probe"]) < 5e-5 < errors["tf32"]
 
 
 @pytest.mark.parametrize("name", ["info_nce", "sup_con", "paco", "balanced_contrast"])

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 import zoo
 from tests.programs.plain_sweep import draw_nothing
-from tests.seeds import assert_one_gains
-from tests.test_training import StopAfter
+from tests.test_learning import assert_one_gains
+from tests.test_training import stop_after
 from zoo.errors import Interrupted, RecipeError, TrainingError
 from zoo.functional import LOWEST_LOGIT
 from zoo.modules import Centers
@@ -118,7 +118,7 @@ def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
     changes = (*SHORT, method)
     undisturbed = zoo.pretrain(BASE, out=tmp_path / "a", overrides=changes)
     out = tmp_path / "b"
-    StopAfter(out / "run" / f"stage-{number}", rows, signal.SIGTERM)
+    stop_after(out / "run" / f"stage-{number}", rows, signal.SIGTERM)
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
         zoo.pretrain(BASE, out=out, overrides=changes)
     with pytest.raises(TrainingError, match="holds a run already"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests import test_training
-from tests.test_training import StopAfter, assert_same_state
+from tests.test_training import assert_same_state, stop_after
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.dataset import ImageStore
 from zoo.errors import DataError, Interrupted
@@ -158,7 +158,7 @@ def test_the_value_is_that_of_the_released_average_also_of_a_run_stopped_anywher
     expected = nn.functional.cross_entropy(logits, labels).item()
     assert row["validation_loss"] == pytest.approx(expected, rel=1e-4)
 
-    StopAfter(tmp_path / "b", 13, signal.SIGTERM)
+    stop_after(tmp_path / "b", 13, signal.SIGTERM)
     with pytest.raises(Interrupted):
         go(r, tmp_path / "b")
     for _ in range(2):  # the second finds a finished training

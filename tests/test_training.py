@@ -55,20 +55,16 @@ def assert_same_state(a: Objective, b: Objective) -> None:
         assert torch.equal(value, other[name]), name
 
 
-class StopAfter:
-    """Sends this process a signal once metrics.jsonl has `rows` rows, as a person or a scheduler would."""
+def stop_after(folder: Path, rows: int, number: int) -> None:
+    """Send this process a signal once metrics.jsonl has `rows` rows, as a person or a scheduler would."""
+    file = folder / "metrics.jsonl"
 
-    def __init__(self, folder: Path, rows: int, number: int) -> None:
-        self.file, self.rows, self.number = folder / "metrics.jsonl", rows, number
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-        self.thread.start()
-
-    def _watch(self) -> None:
-        for _ in range(60_000):
-            if self.file.is_file() and len(self.file.read_text().splitlines()) >= self.rows:
-                os.kill(os.getpid(), self.number)
-                return
+    def watch() -> None:
+        while not (file.is_file() and len(file.read_text().splitlines()) >= rows):
             time.sleep(0.001)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 DISTILL = "objective.distill={teachers: [cifar_resnet20.paco_digits_lt50], weight: 0.9, tau: 4.0}"
@@ -87,7 +83,7 @@ def test_a_signal_saves_within_a_step_and_a_resumed_run_ends_in_the_same_bits(
 ) -> None:
     r, number = recipe(kind, *CHANGES.get(kind, ())), SIGNALS.get(kind, signal.SIGTERM)
     undisturbed = run(r, tmp_path / "a")
-    StopAfter(tmp_path / "b", 3, number)
+    stop_after(tmp_path / "b", 3, number)
     stopped = rf"stopped by {number.name} after step .* of \d+; the state .*--resume"
     with pytest.raises(Interrupted, match=stopped):
         run(r, tmp_path / "b")

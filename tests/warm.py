@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from unittest import mock
 
@@ -30,60 +29,37 @@ CONTEXT.set_forkserver_preload(
 
 
 class Program:
-    """One or more processes that run the same program, each in an environment with `changes` of its own."""
+    """A process that has become `python ARGUMENTS`."""
 
-    def __init__(self, arguments: tuple[object, ...], changes: list[dict[str, str]], cwd: Path) -> None:
+    def __init__(self, arguments: tuple[object, ...], changes: dict[str, str], cwd: Path) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="zoo-warm-")
         self._files = [Path(self._folder.name, name) for name in ("stdout", "stderr")]
-        for file in self._files:
-            file.touch()
         self.arguments = [str(word) for word in arguments]
-        self._processes = [
-            CONTEXT.Process(
-                target=_program, args=(self.arguments, {**os.environ, **own}, str(cwd), self._files)
-            )
-            for own in changes
-        ]
+        given = self.arguments, {**os.environ, **changes}, str(cwd), self._files
+        self._process = CONTEXT.Process(target=_program, args=given)
         # the server, which the first process starts, finds this checkout wherever pytest stands
         paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         with mock.patch.dict(os.environ, PYTHONPATH=paths):
-            for process in self._processes:
-                process.start()
-        atexit.register(self.kill)  # of a test that failed: multiprocessing would wait for it
-
-    @property
-    def pids(self) -> list[int]:
-        """Of all processes, in the order of their ranks."""
-        return [process.pid for process in self._processes]
+            self._process.start()
+        atexit.register(self._process.kill)  # of a test that failed: multiprocessing would wait for it
+        self.pid: int = self._process.pid
 
     def poll(self) -> int | None:
-        """Return the first status that is not 0 once all have ended, negative for a signal."""
-        codes = [process.exitcode for process in self._processes]
-        return None if None in codes else next((code for code in codes if code), 0)
-
-    def kill(self) -> None:
-        for process in self._processes:
-            if process.exitcode is None:
-                process.kill()
+        """Return the status of a process that has ended, negative for a signal."""
+        return self._process.exitcode
 
     def finish(self, timeout: float = 900) -> subprocess.CompletedProcess[str]:
-        """Wait for all; kill those left by then, or a minute after one of them has failed."""
-        deadline = time.monotonic() + timeout
-        while self.poll() is None and time.monotonic() < deadline:
-            if any(process.exitcode for process in self._processes):
-                deadline = min(deadline, time.monotonic() + 60)  # the others notice themselves, and say so
-            time.sleep(0.02)
-        self.kill()
-        for process in self._processes:
-            process.join()
-        code, said = self.poll(), [file.read_text() for file in self._files]
-        assert code is not None
+        """Wait for the end; kill what is left by then."""
+        self._process.join(timeout)
+        self._process.kill()
+        self._process.join()
+        code, said = self._process.exitcode, [file.read_text() for file in self._files]
         return subprocess.CompletedProcess(self.arguments, code, *said)
 
 
-def start(*arguments: object, cwd: Path | None = None) -> Program:
+def start(*arguments: object, cwd: Path | None = None, **environment: str) -> Program:
     """Start what `python ARGUMENTS` would: a program's path or `-m module`, and its arguments."""
-    return Program(arguments, [{}], cwd or Path.cwd())
+    return Program(arguments, environment, cwd or Path.cwd())
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -96,12 +72,12 @@ def zoo(*arguments: object) -> subprocess.CompletedProcess[str]:
     return run("-m", "zoo", *arguments)
 
 
-def start_ranks(*arguments: object, ranks: int, **environment: str) -> Program:
+def start_ranks(*arguments: object, ranks: int, **environment: str) -> list[Program]:
     """Start the processes that torchrun would, with what it says in their environment, and no agent."""
     common = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks)) | environment
     common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "warm"}
-    own = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    return Program(arguments, own, ROOT)
+    own = ({"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks))
+    return [start(*arguments, cwd=ROOT, **common, **each) for each in own]
 
 
 def free_port() -> int:
@@ -119,8 +95,7 @@ def free_port() -> int:
 def _program(arguments: list[str], environment: dict[str, str], cwd: str, files: list[Path]) -> None:
     """In the fork: become `python ARGUMENTS`."""
     for number, file in zip((1, 2), files, strict=True):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
-    sys.stdout.reconfigure(line_buffering=True)  # so that lines of several ranks stay whole
+        os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), number)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(environment)
