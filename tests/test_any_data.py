@@ -46,10 +46,10 @@ def hugging_face(folder):
 
 
 def parquet(folder):
-    place = Path(folder.root).parent / "parquet"
-    place.mkdir(exist_ok=True)
-    hugging_face(folder).to_parquet(str(place / "train.parquet"))
-    return place
+    file = Path(folder.root).parent / "parquet" / "train.parquet"
+    file.parent.mkdir(exist_ok=True)
+    hugging_face(folder).to_parquet(str(file))
+    return file
 
 
 def csv_list(folder):
@@ -71,8 +71,8 @@ def tensors(folder):
 KINDS = {
     "spec": lambda folder: f"folder:{folder.root}",
     "csv file": csv_list,
-    "parquet folder": parquet,
-    "parquet file": lambda folder: str(parquet(folder) / "train.parquet"),
+    "parquet folder": lambda folder: parquet(folder).parent,
+    "parquet file": parquet,
     "hugging face": lambda folder: hub.DatasetDict({"train": hugging_face(folder)}),
     "subset": lambda folder: Subset(Subset(folder, range(60)), range(60)),
     "to tensor": lambda folder: ImageFolder(folder.root, transform=transforms.ToTensor()),

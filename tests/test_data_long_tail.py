@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import zoo
-from tests.data_fixtures import CROP, make, opened, photo, shard
+from tests.data_fixtures import CROP, make, photo
 from zoo.data import DataConfig, ImageDataset, LongTail, open_dataset, parse_data_spec
 from zoo.data.config import Digits, GroupedCandidates, Subset, UniformCandidates
 from zoo.data.dataset import ImageStore
@@ -116,14 +115,10 @@ def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
 
 def test_partial_labels_are_described_and_identify_the_data():
     settings, hashes = {"rate": 0.25, "seed": 1}, [digits().describe()["sha256"]]
-    for config, kind in (
-        (UniformCandidates(**settings), {"kind": "uniform"}),
-        (GroupedCandidates(**settings, groups=GROUPS), {"kind": "grouped", "groups": 3}),
-    ):
-        data = digits(config)
-        mean = pytest.approx(data.candidates.sum(1).mean())
-        assert data.describe()["partial_labels"] == {**settings, **kind, "mean_candidates": mean}
-        hashes.append(data.describe()["sha256"])
+    for config in (UniformCandidates(**settings), GroupedCandidates(**settings, groups=GROUPS)):
+        found = digits(config).describe()
+        assert settings.items() <= found["partial_labels"].items()
+        hashes.append(found["sha256"])
     assert len({*hashes}) == 3
 
 
@@ -175,13 +170,3 @@ def test_a_head_of_centers_is_refused_for_other_classes():
     start = 'init={release: "shipped:cifar_resnet20.paco_digits_lt50", head: centers}'
     with pytest.raises(TrainingError, match=r"found centers of .*, expected .* ant, cat, dog"):
         build_objective(Recipe.load(CE, [start]), in_memory([0, 1, 2], ["ant", "cat", "dog"]))
-
-
-def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path):
-    """A documented behaviour: test images of such a class count as wrong."""
-    shard(tmp_path / "train.parquet", [0, 1, 3, 3, 0, 1] * 2, names="wxyz")
-    shard(tmp_path / "test.parquet", [2, 2, 2], names="wxyz")
-    assert opened("parquet", tmp_path).class_counts.tolist() == [4, 4, 0, 4]
-    for protocol, settings in (("knn", {"k": 3}), ("linear", {"l2_grid": [0.1], "folds": 3})):
-        entry = zoo.evaluate(f"shipped:{MOCO}", protocol, f"parquet:{tmp_path}", save=False, **settings)
-        assert entry["metrics"]["accuracy"] == 0, protocol

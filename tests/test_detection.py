@@ -4,7 +4,6 @@ import pytest
 import torch
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.ops import MultiScaleRoIAlign
 
 import zoo
@@ -29,19 +28,6 @@ def test_a_detector_trains_and_detects_with_a_backbone_of_the_zoo() -> None:
     assert all(p.grad is not None and p.grad.any() for p in encoder.parameters() if p.ndim == 4)
     with torch.no_grad():
         assert {"boxes", "labels", "scores"} == set(model.eval()(images)[0])
-
-
-def test_the_pyramid_is_torchvision_s_own_where_that_takes_the_encoder() -> None:
-    torch.manual_seed(0)
-    own = FeaturePyramid(zoo.load(PACO, features_only=True), out_channels=8).eval()
-    layers = {f"layer{i}": str(i - 1) for i in (1, 2, 3)}
-    theirs = BackboneWithFPN(zoo.load(PACO), layers, [16, 32, 64], 8).eval()
-    theirs.fpn.load_state_dict(own.fpn.state_dict())
-    images = torch.randn(2, 3, 24, 24)
-    with torch.no_grad():
-        found, expected = own(images), theirs(images)
-    assert list(found) == list(expected) and own.out_channels == theirs.out_channels
-    assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
 SWIN = {"img_size": 32, "depths": [1, 1, 1, 1], "window_size": 1}

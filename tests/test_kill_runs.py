@@ -19,31 +19,23 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from tests import warm
-from zoo.data import open_dataset
-from zoo.recipe import Recipe
-from zoo.training import RunFolder, build_objective, train
+from tests.test_training import recipe, run
+from zoo.training import RunFolder
 
-SHORT = (
-    *("training.epochs=2", "schedule.warmup_epochs=1", "training.batch_size=64", "training.log_every=1"),
+OFTEN = (
     "training.checkpoint_minutes=0.002",  # every 0.12 s: many moments at which one is being written
-    *("training.threads=1", "training.device=cpu"),
+    "training.threads=1",
 )
-RECIPES = {  # with a queue and its pointer, a teacher, drawn coefficients; labels, centers; prototypes
-    "cifar_resnet20.moco_v2_ft_digits_lt50": (*SHORT, "objective.feature_transform.start_epoch=1"),
-    "cifar_resnet20.paco_digits_lt50": SHORT,
-    "cifar_resnet20.pico_digits_q05": (*SHORT, "objective.prototype_start=1"),
-}
+KINDS = ("moco", "paco", "pico")  # queue, teacher, drawn coefficients; labels, centers; prototypes
 
 
-def start(name: str, out: Path) -> int:
+def start(kind: str, out: Path) -> int:
     """Fork a child that trains into `out`; return its process id."""
     if pid := os.fork():
         return pid
     try:
         torch.set_num_threads(1)
-        r = Recipe.load(name, RECIPES[name])
-        data = open_dataset(r.data, "train", None)
-        train(build_objective(r, data), data, r, RunFolder(out), resume=True)
+        run(recipe(kind, *OFTEN), out, resume=True)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -79,7 +71,7 @@ def campaign(count: int, work: Path) -> int:
     drawn, kills = random.Random(3), 0
     references: dict[str, tuple[list[object], float]] = {}
     for number in range(count):
-        name, out = [*RECIPES][number % len(RECIPES)], work / f"run-{number}"
+        name, out = KINDS[number % len(KINDS)], work / f"run-{number}"
         if name not in references:
             began = time.monotonic()
             assert finish(start(name, work / name)) == 0

@@ -64,9 +64,6 @@ def names_of(dataset: ImageDataset) -> list[str]:
     return [dataset.name_of(i) for i in range(len(dataset))]
 
 
-# --- which images
-
-
 def test_each_class_gives_its_share_but_never_its_only_image() -> None:
     dataset = made([0] * 40 + [1] * 10 + [2] * 2 + [3], 4)
     r = recipe("classify", stopping(fraction=0.2))
@@ -122,9 +119,6 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     learned = build_objective(paco, real).learned
     counts = torch.tensor(split_validation(real, paco)[0].class_counts)
     torch.testing.assert_close(learned.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
-
-
-# --- when training ends, and with what
 
 
 def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path) -> None:

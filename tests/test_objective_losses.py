@@ -192,9 +192,6 @@ def test_margin_leaves_out_the_pairs_of_unknown_class() -> None:
     assert objective(data._replace(labels=torch.full_like(labels, -1))).loss.item() == 0
 
 
-# --- classifiers
-
-
 @pytest.mark.parametrize(
     "changes",
     [{}, {"loss": {"name": "logit_adjustment"}}, {"loss": LDAM, "head": "cosine"}, {"head": "scaled"}],

@@ -139,9 +139,6 @@ def test_gradients_are_of_the_encoder_of_any_objective_and_of_all_its_views() ->
         assert row["feature_gradient"][c] == pytest.approx(float(of_class.mean()), rel=1e-4)
 
 
-# --- on disk
-
-
 def test_rows_are_written_with_the_checkpoints_and_again_after_a_kill(tmp_path: Path) -> None:
     r = recipe("paco", "training.observe_every=4")
     run(r, tmp_path / "a")

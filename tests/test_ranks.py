@@ -14,24 +14,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.programs.tiny import VIT
+from tests.test_training import RECIPES, SHORT
 from tests.warm import ROOT, Program, start_ranks
 from zoo.training import RunFolder
 
-RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
-SHORT = (
-    *("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}"),
-    "training.epochs=4",
-    "schedule.warmup_epochs=1",
-    "training.batch_size=64",  # 6 steps an epoch, the last of 24 images
-    "training.log_every=1",
-    "training.checkpoint_every=1",
-    "training.device=cpu",
+CHANGES = (
+    *(*VIT, *SHORT, "training.epochs=4"),  # 6 steps an epoch, the last of 24 images
     "training.channels_last=false",  # its kernels round otherwise than those for a rank's smaller batch
-    "objective.queue_size=100",
-    "objective.key_groups=1",
-    "objective.head_batchnorm=false",
-    "objective.tau=0.5",
-    "objective.feature_transform.start_epoch=0",
+    *("objective.queue_size=100", "objective.key_groups=1", "objective.head_batchnorm=false"),
+    *("objective.tau=0.5", "objective.feature_transform.start_epoch=0"),
     "optimizer.lr=0.002",  # with more, 24 steps make much of a rounding
     "evaluation=[]",
 )
@@ -44,8 +36,8 @@ ENDED = (
 
 
 def pretrain(out: Path, *more: str) -> list[str]:
-    changes = [text for change in SHORT for text in ("--set", change)]
-    return ["tests/programs/plain_sweep.py", "pretrain", RECIPE, "--out", str(out), *changes, *more]
+    changes = [text for change in CHANGES for text in ("--set", change)]
+    return ["tests/programs/plain_sweep.py", "pretrain", RECIPES["moco"], "--out", str(out), *changes, *more]
 
 
 def losses(out: Path) -> list[tuple[int, float]]:
@@ -118,7 +110,7 @@ def test_collectives_give_every_rank_the_rows_in_order_and_ranks_meet_again() ->
 def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
     """In float64: weights, queue, labels, pointer, optimizer, of every objective."""
     said, _ = finished(start_ranks("tests/programs/steps.py", ranks=2))
-    assert said.count(": ok\n") == 10
+    assert said.count(": ok\n") == len(RECIPES)
 
 
 # --- whole trainings

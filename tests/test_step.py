@@ -103,9 +103,6 @@ def test_batches_that_do_not_suit_batchnorm_or_the_ranks_are_refused(
         require_batches(objective, images, r, several)
 
 
-# --- compiled encoders
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_compiled_encoders_train_alike_and_are_themselves_again_afterwards(tmp_path: Path) -> None:
     vit = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
@@ -123,9 +120,6 @@ def test_compiled_encoders_train_alike_and_are_themselves_again_afterwards(tmp_p
     assert [row["images"] for row in classes[0]] == [row["images"] for row in classes[1]] and classes[0]
 
 
-# --- nothing in a step waits for the device
-
-
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_no_step_waits_for_the_device_nor_an_observed_one(kind: str) -> None:
     stepper, batches = stepper_and_batches(recipe(kind, "training.epochs=3", "training.observe_every=3"), 8)
@@ -139,9 +133,6 @@ def test_no_step_waits_for_the_device_nor_an_observed_one(kind: str) -> None:
         assert output.held is None  # nothing keeps the graph
         without = [n for n, p in stepper.objective.named_parameters() if p.requires_grad and p.grad is None]
         assert not without  # ranks on GPUs would wait for them
-
-
-# --- metrics
 
 
 def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:

@@ -4,11 +4,11 @@ States are the same bits on all ranks; losses, states and what was observed are 
 have no BatchNorm.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
+from tests import test_training
+from tests.objective_helpers import QUEUED, SETTINGS, WITH_TEACHER
 from tests.programs.tiny import norm_free
 from zoo.data import Batch, TrainLoader, open_dataset
 from zoo.modules.ranks import ALONE, Ranks
@@ -21,40 +21,22 @@ from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")
 STEPS = 7  # an epoch has six, the last of 24 images: the queue wraps around
-SHORT = (
-    "training.epochs=3",
-    "schedule.warmup_epochs=1",
-    "training.batch_size=64",
-    "training.drop_last=false",
-    "training.device=cpu",
-    "training.precision=fp32",
-    "views.backend=tensor",
-    "training.observe_every=2",
+CHANGES = (
+    *("training.epochs=3", "training.drop_last=false", "training.precision=fp32", "views.backend=tensor"),
+    *("training.observe_every=2", "training.sync_batchnorm=false"),
 )
 OWN = (  # means over a rank's own images; everything else is of the whole batch already
     *("train_accuracy", "disambiguation_accuracy", "target_confidence"),
     *("classification_loss", "contrast_loss"),
 )
-QUEUE = ("objective.queue_size=100",)
 
 
-def cases() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield a name, a recipe and its changes."""
-    plain = (*SHORT, "objective.head_batchnorm=false")
-    moco, paco = "cifar_resnet20.moco_v2_ft_digits_lt50", "cifar_resnet20.paco_digits_lt50"
-    ft = "objective.feature_transform.start_epoch=0"
-    yield "moco", moco, (*plain, *QUEUE, "objective.key_groups=1", ft)
-    yield "paco", paco, (*plain, *QUEUE, "objective.key_groups=1")
-    yield "gpaco", "cifar_resnet20.gpaco_digits_lt50", (*plain, *QUEUE)
-    yield "sup_con", "cifar_resnet20.sup_con_digits_lt50", (*plain, *QUEUE, "objective.key_groups=1")
-    pico = "cifar_resnet20.pico_digits_q05"
-    yield "pico", pico, (*plain, *QUEUE, "objective.key_groups=1", "objective.prototype_start=1")
-    yield "simclr", "cifar_resnet20.simclr_digits_lt50", (*plain, "training.sync_batchnorm=false")
-    moco_v3 = "cifar_resnet20.moco_v3_digits_lt50"  # whose heads always have BatchNorm, here of each row
-    yield "moco_v3", moco_v3, (*SHORT, "training.sync_batchnorm=false")
-    yield "margin", "cifar_resnet20.margin_digits_lt50", plain
-    yield "bcl", "cifar_resnet20.bcl_digits_lt50", plain
-    yield "classify", "cifar_resnet20.balanced_softmax_digits_lt50", SHORT
+def of_kind(kind: str) -> Recipe:
+    """The recipe of an objective, without BatchNorm where it can be; MoCo v3's heads have it, of each row."""
+    changes = ["objective.queue_size=100"] if kind in QUEUED else []
+    changes += ["objective.key_groups=1"] if kind in WITH_TEACHER else []
+    changes += ["objective.head_batchnorm=false"] if "head_batchnorm" in SETTINGS[kind] else []
+    return test_training.recipe(kind, *CHANGES, *changes)
 
 
 def build(recipe: Recipe) -> tuple[Objective, TrainLoader]:
@@ -100,8 +82,8 @@ def train(recipe: Recipe, ranks: Ranks) -> tuple[list[Tensor], dict[str, Tensor]
 
 with join("cpu") as ranks:
     torch.set_num_threads(1)
-    for case, name, changes in cases():
-        recipe = Recipe.load(name, changes)
+    for case in test_training.RECIPES:
+        recipe = of_kind(case)
         losses, state, observed = train(recipe, ranks)
         assert len(observed) > 20
         for key, value in {**state, "observed": observed.nan_to_num()}.items():
