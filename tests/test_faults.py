@@ -45,10 +45,9 @@ def spoil(objective: Objective, what: str) -> RemovableHandle:
 @pytest.mark.parametrize(
     ("what", "step", "found", "kept"),
     [
-        ("loss", 1, r"the loss became nan by step 1 at .* [\d.]+", 0),
-        ("loss", 8, r"the loss became nan by step 8 at .* [\d.]+", 6),
-        ("loss", 12, r"the loss became nan by step 12 at .* [\d.]+", 6),
-        ("gradient", 5, r"the loss became nan by step 6 at .* [\d.]+", 0),  # which the next loss shows
+        ("loss", 1, r"the loss became nan by step 1 at lr [\d.]+", 0),
+        ("loss", 12, r"the loss became nan by step 12 at lr [\d.]+", 6),
+        ("gradient", 5, r"the loss became nan by step 6 at lr [\d.]+", 0),  # which the next loss shows
         ("gradient", 12, "a weight became nan by step 12", 6),  # there is none
         ("memory", 8, r"out of memory in step 8 \(.*20 GiB\)", 6),
     ],
@@ -73,10 +72,10 @@ def test_what_cannot_go_on_ends_with_the_last_good_state_which_can(
         finally:
             hook.remove()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "__call__", call)
-        with pytest.raises(TrainingError, match=rf"^{found}; the state after step {kept} is saved"):
-            run(R, tmp_path)
+    monkeypatch.setattr(Stepper, "__call__", call)
+    with pytest.raises(TrainingError, match=rf"^{found}; the state after step {kept} is saved"):
+        run(R, tmp_path)
+    monkeypatch.undo()
     folder = RunFolder(tmp_path)
     assert all(math.isfinite(row["loss"]) for row in folder.rows())
     assert folder.load().step == kept

@@ -33,14 +33,10 @@ def recipe(method: str, *changes: str) -> Recipe:
     return Recipe.load(BASE, [*BRIEF, f"method={method}", *changes])
 
 
-def files(release: Release) -> dict[str, torch.Tensor]:
-    return load_file(release.path / "model.safetensors") | load_file(release.path / "centers.safetensors")
-
-
-def assert_same_bits(a: Release, b: Release) -> None:
-    one, other = files(a), files(b)
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+def assert_same_bits(*releases: Release) -> None:
+    for name in ("model.safetensors", "centers.safetensors"):
+        one, other = ((release.path / name).read_bytes() for release in releases)
+        assert one == other, name
 
 
 def test_stages_say_in_plain_keys_what_a_method_does() -> None:
@@ -54,13 +50,8 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
     assert ldam["head"] == "cosine"
     assert ldam["loss"] == dict(name="ldam", max_margin=0.5, scale=30.0, reweight_from=0.8, beta=0.9999)
     for name in ("crt", "lws"):
-        changes = (
-            f"method={{name: {name}, epochs: 3, lr: 0.02}}",
-            "objective.mix={mixup: 0.2}",
-            "training.ema={decay: 0.9, warmup: true}",
-            "optimizer={name: adamw, lr: 0.01, weight_decay: 0.1, momentum: 0.0, decay_norm_and_bias: true}",
-        )
-        first, second = stages(Recipe.load(BASE, [*BRIEF, *changes]))
+        changes = ("objective.mix={mixup: 0.2}", "training.ema={decay: 0.9}", "optimizer.name=adamw")
+        first, second = stages(recipe(f"{{name: {name}, epochs: 3, lr: 0.02}}", *changes))
         assert first.training.ema and first.objective.mix and first.optimizer.name == "adamw"
         assert second.training.sampling == "class_balanced" and second.training.epochs == 3
         assert second.objective.freeze_encoder and second.objective.mix is None and not second.training.ema
