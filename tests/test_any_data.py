@@ -209,8 +209,6 @@ def test_what_is_no_data_is_one_line(data, expected, folder):
         zoo.embed(PACO, data(folder))
 
 
-# --- folders: the place of a recipe's own data, or other data ---------------------------------------------
-
 USES = [
     lambda data, out: zoo.embed(CIFAR, data),
     lambda data, out: zoo.evaluate(CIFAR, "knn", data, save=False),

@@ -179,9 +179,3 @@ def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         decode_all(data, None, cache=True)
     assert files(home) == []
-
-
-def test_a_place_that_takes_no_file_is_an_error_that_names_it(data, tmp_path):
-    (tmp_path / "cache").write_text("")
-    with pytest.raises(DataError, match=r"cache.* cannot be written"):
-        decode_all(data, None, cache=True)

@@ -101,16 +101,13 @@ def test_grouped_candidates_stay_in_the_true_labels_group_and_are_the_uniform_on
     assert np.array_equal(found, uniform & np.array([members[str(label)] for label in labels]))
 
 
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
+def test_groups_that_do_not_fit_the_classes_name_the_class():
+    for groups, message in (
         ([["0", "1"], ["2", "33"]], "groups: found 3, 33, expected each class once"),
         ([["0", "1"], ["2", "3", "1"]], "found one that is there twice"),
-    ],
-)
-def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
-    with pytest.raises(DataError, match=message):
-        draw_candidates(GroupedCandidates(rate=0.5, groups=groups), np.arange(4), NAMES[:4])
+    ):
+        with pytest.raises(DataError, match=message):
+            draw_candidates(GroupedCandidates(rate=0.5, groups=groups), np.arange(4), NAMES[:4])
 
 
 def test_partial_labels_are_described_and_identify_the_data():

@@ -195,7 +195,6 @@ def test_what_is_wrong_is_one_line_with_its_place(source, write, split, message,
 @pytest.mark.parametrize(
     ("schema", "section", "message"),
     [
-        (ViewsConfig, {"train": [[{"op": "pad_crop", "size": 3, "pading": 4}]]}, 'Did you mean "padding"'),
         (ViewsConfig, {"train": [[{"op": "random_affine", "scale": [1.0, 0.2]}]]}, r"expected \[low, high\]"),
         (DataConfig, {"source": "digits", "long_tail": {"imbalance": 0.01}}, "equal to 1"),
     ],

@@ -82,9 +82,6 @@ def test_what_cannot_go_on_ends_with_the_last_good_state_which_can(
     assert_same_state(undisturbed, run(R, tmp_path, resume=True))  # as if it had been the machine
 
 
-# --- signals
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_ends_what_is_no_loop_and_says_what_is_saved(number: signal.Signals) -> None:
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]

@@ -180,11 +180,8 @@ def test_a_masked_class_has_no_chance_and_the_others_stay(dtype: torch.dtype) ->
     assert torch.equal(masked[[0, 2]], weight[[0, 2]]) and torch.equal(offset[[0, 2]], bias[[0, 2]])
 
 
-# --- a part of the batch, as a rank has it; tests/programs/steps.py has every objective, of labelled images
-
-
 class Gathered(Ranks):
-    """One of several ranks, where the labels of all are known."""
+    """One of several ranks, where the labels of all are known; tests/programs/steps.py has real ones."""
 
     alone = False  # type: ignore[assignment]
 

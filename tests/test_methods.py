@@ -200,13 +200,16 @@ def test_centers_of_a_release_classify_and_begin_a_head(paco: Release, tmp_path:
 
 
 def test_methods_that_start_from_centers_say_what_they_miss(moco: Release, tmp_path: Path) -> None:
-    learned = "method={name: nearest_center, centers: learned, similarity: cosine}"
-    head = "method={name: from_centers, prior: true}"
-    for change, name in ((learned, "nearest_center"), (head, "from_centers")):
-        with pytest.raises(RecipeError, match=f'method "{name}" starts from a release, and init is null'):
-            zoo.pretrain(BASE, out=tmp_path / "none", overrides=(*BRIEF, change))
+    given = {"out": tmp_path / "none", "init": moco.path}
+    for name in (
+        "{name: nearest_center, centers: learned, similarity: cosine}",
+        "{name: from_centers, prior: true}",
+    ):
+        changes = (*BRIEF, f"method={name}")
+        with pytest.raises(RecipeError, match=r'method "\w+" starts from a release, and init is null'):
+            zoo.pretrain(BASE, out=tmp_path / "none", overrides=changes)
         with pytest.raises(TrainingError, match=r'init.head: release ".*" has no centers'):
-            zoo.finetune(BASE, init=moco.path, out=tmp_path / "moco", overrides=(*BRIEF, change))
-    assert not (tmp_path / "none").exists() and not (tmp_path / "moco").exists()
+            zoo.finetune(BASE, **given, overrides=changes)
+    assert not (tmp_path / "none").exists()
     means = "method={name: nearest_center, centers: means, similarity: cosine}"
-    assert zoo.finetune(BASE, init=moco.path, out=tmp_path / "means", overrides=(*BRIEF, means)).centers
+    assert zoo.finetune(BASE, **given, overrides=(*BRIEF, means)).centers

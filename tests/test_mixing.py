@@ -53,17 +53,13 @@ def test_pixels_and_targets_are_those_of_timm(mixup: float, cutmix: float, size:
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "balanced_softmax"])
 def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str) -> None:
-    class Encoder(nn.Module):
-        num_features = 3 * 9 * 12
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.flatten(1)
-
+    encoder = nn.Flatten()
+    encoder.num_features = 3 * 9 * 12
     images, labels = pictures(8)
     counts = torch.tensor([50, 20, 10, 5, 1])
     mixing = MixConfig(mixup=0.8, cutmix=1.0)
     section = ClassifyConfig(name="classify", loss=loss, label_smoothing=0.1, mix=mixing)  # type: ignore[arg-type]
-    trained = Classify(section, Encoder(), DataInfo(counts)).train()
+    trained = Classify(section, encoder, DataInfo(counts)).train()
     torch.manual_seed(5)
     found = trained(Batch((images,), labels, torch.arange(8))).loss
 

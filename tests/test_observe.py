@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests import reference
-from tests.programs.tiny import VIT
+from tests.objective_helpers import VIT
 from tests.test_step import CPU, stepper_and_batches
 from tests.test_training import RECIPES, recipe, run
 from zoo import backbones, functional

@@ -88,7 +88,6 @@ def test_what_is_measured_depends_on_classes_and_test_images(flat, classes):
     ("arguments", "expected"),
     [
         ({}, "found no recipe and no data"),
-        ({"data": "digits"}, "found no recipe, init None and arch None"),
         ({"data": "digits", "init": MOCO, "arch": "resnet18"}, "found no recipe, init .* and arch resnet18"),
         ({"data": "digits", "arch": "resnet81"}, 'unknown architecture "resnet81"'),
         ({"data": "digits", "arch": "resnet18.a1_in1k"}, "backbone.arch"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.tiny import VIT
+from tests.objective_helpers import VIT
 from tests.test_training import RECIPES, SHORT
 from tests.warm import ROOT, Program, start_ranks
 from zoo.training import RunFolder
@@ -92,9 +92,6 @@ def finished(programs: list[Program], code: int = 0) -> list[str]:
     return [each.stderr if code else each.stdout for each in done]
 
 
-# --- collectives and steps
-
-
 def test_collectives_give_every_rank_the_rows_in_order_and_ranks_meet_again() -> None:
     said = finished(start_ranks("tests/programs/collectives.py", ranks=2, ZOO_RANK_TIMEOUT="6"))
     assert said == ["rank 0 of 2: ok\n", "rank 1 of 2: ok\n"]
@@ -104,9 +101,6 @@ def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> N
     """In float64: weights, queue, labels, pointer, optimizer, of every objective."""
     said, _ = finished(start_ranks("tests/programs/steps.py", ranks=2))
     assert said.count(": ok\n") == len(RECIPES)
-
-
-# --- whole trainings
 
 
 @pytest.fixture(scope="module")

@@ -43,8 +43,8 @@ def distance(*changes: str) -> float:
     before = [p.detach().clone() for p in stepper.parameters]
     for step, each in enumerate(batches):
         stepper(step, each)
-    pairs = zip(stepper.parameters, before, strict=True)
-    return math.sqrt(sum(float((a.detach() - b).square().sum()) for a, b in pairs))
+    moves = [a.detach() - b for a, b in zip(stepper.parameters, before, strict=True)]
+    return float(torch.nn.utils.get_total_norm(moves))
 
 
 def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() -> None:

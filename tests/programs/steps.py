@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from tests import test_training
-from tests.objective_helpers import QUEUED, SETTINGS, WITH_TEACHER
-from tests.programs.tiny import norm_free
+from tests.objective_helpers import QUEUED, SETTINGS, WITH_TEACHER, norm_free
 from zoo.data import Batch, TrainLoader, open_dataset
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Objective
