@@ -37,8 +37,6 @@ def test_impossible_profiles_name_the_class():
         select_long_tail(LongTail(imbalance=5.0), labels, 2)
 
 
-# --- few labels -------------------------------------------------------------------------------------------
-
 LABELS = np.repeat(np.arange(4), [100, 30, 5, 1])
 
 

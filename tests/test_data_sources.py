@@ -91,9 +91,6 @@ def test_splits_with_other_classes_are_told_apart():
         require_same_classes("abc", "acb")
 
 
-# --- folders and tables -----------------------------------------------------------------------------------
-
-
 def test_a_folder_is_read_as_torchvision_reads_it(tmp_path):
     put(tmp_path, "train/b-c/1.png", "train/b/z.png", "train/b/deep/1.png", "train/b/UPPER/x/1.png")
     put(tmp_path, "train/a/Z.JPG", "train/a/b.png")
@@ -146,8 +143,6 @@ def test_parquet_without_names_numbers_classes_alike_and_names_rows(tmp_path):
     with pytest.raises(DataError, match=r'"far.png" cannot be read'):  # no file that a table names is opened
         test.image(0)
 
-
-# --- refusals ---------------------------------------------------------------------------------------------
 
 LIST, PARQUET = {"kind": "list", "train": "a.txt", "test": "b.txt"}, {"kind": "parquet"}
 

@@ -59,5 +59,3 @@ def test_what_gives_no_feature_maps_and_other_names_are_refused() -> None:
         FeaturePyramid(zoo.load(PACO))
     with pytest.raises(ZooError, match="found 1, expected one for each of 3 maps"):
         FeatureMaps(zoo.load(PACO, features_only=True), ["out"])
-    with pytest.raises(zoo.ZooError, match="out_indices=\\(9,\\)"):
-        zoo.load(PACO, features_only=True, out_indices=(9,))

@@ -36,11 +36,10 @@ def start(kind: str, out: Path) -> int:
     try:
         torch.set_num_threads(1)
         run(recipe(kind, *OFTEN), out, resume=True)
-        os._exit(0)
     except BaseException:
         traceback.print_exc()
-    finally:
         os._exit(1)
+    os._exit(0)
 
 
 def finish(pid: int) -> int:

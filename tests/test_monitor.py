@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests import test_training
-from tests.test_training import assert_same_state, stop_after
+from tests.test_training import assert_same_state, recipe, stop_after
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.dataset import ImageStore
 from zoo.errors import DataError, Interrupted
@@ -31,12 +30,6 @@ OVERFIT = (
     "training.threads=1",
 )
 EVERY = "training.knn_every=1"
-
-
-def recipe(name: str, *overrides: str) -> Recipe:
-    """Of a classifier the one whose loss is that of the images as they come, which may be looked at."""
-    plain = ("objective.loss=cross_entropy",) if name == "classify" else ()
-    return test_training.recipe(name, *plain, *overrides)
 
 
 def stopping(metric: str = "loss", *, patience: int = 2, fraction: float = 0.3) -> str:
