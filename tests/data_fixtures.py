@@ -142,7 +142,6 @@ def write_parquet(
     *,
     format: str = "PNG",
     order: NDArray[np.int64] | None = None,
-    shards: int = 2,
     **settings: Any,
 ) -> None:
     """The files of the Hub's repository, in the archive's order unless told one (of the training images)."""
@@ -150,7 +149,7 @@ def write_parquet(
     for split in IMAGES:
         pixels, labels = drawn(kind, split)
         rows = np.arange(len(labels)) if order is None else order[order < len(labels)]
-        count = shards if split == "train" else 1
+        count = 2 if split == "train" else 1
         for number, part in enumerate(np.array_split(rows, count)):
             images = [
                 {"bytes": encoded(Image.fromarray(pixels[i]), format, **settings), "path": None} for i in part

@@ -118,9 +118,9 @@ def chi_square(counts, expected):
     """The probability of counts at least as far from what is expected; few are pooled."""
     often = [key for key, count in expected.items() if count >= 5]
     found, wanted = ([each.get(key, 0) for key in often] for each in (counts, expected))
-    if len(often) < len(expected):
+    if few := sum(count for count in expected.values() if count < 5):
         found.append(sum(counts.values()) - sum(found))
-        wanted.append(sum(expected.values()) - sum(wanted))
+        wanted.append(few)
     return float(chisquare(found, wanted).pvalue)
 
 
