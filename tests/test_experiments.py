@@ -37,7 +37,7 @@ TINY = {key: [value] for key, value in ONE.items()}
 @pytest.fixture(scope="module")
 def seeds() -> list[RunRecord]:
     """PaCo on digits with eight other seeds."""
-    return read_results(catalog.shared_folder("recipes") / "spread" / f"{PACO}.json")
+    return read_results(catalog.spread_path(PACO))
 
 
 def another(record: RunRecord, seed: int, accuracy: float, **changes: Any) -> RunRecord:
