@@ -2,15 +2,21 @@
 
 import io
 import json
+import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
+from torchvision import datasets
 
 from zoo.config import parse
-from zoo.data import DataConfig, TrainLoader, ViewsConfig, open_dataset
+from zoo.data import DataConfig, ImageDataset, TrainLoader, ViewsConfig, open_dataset
 from zoo.data.config import Digits, ListFiles
 
 MEAN = [0.5, 0.4, 0.3]
@@ -55,10 +61,10 @@ def list_dataset(folder, images):
     return open_dataset(DataConfig(source=ListFiles(train="all.txt", test="all.txt")), "train", folder)
 
 
-def shard(path, labels, *, names=(), column="label", image="img", images=None):
-    """Write a parquet file as the Hub's `datasets` does."""
+def shard(path, labels, *, names=(), column="label", image="img", images=None, **more):
+    """Write a parquet file as the Hub's `datasets` does; `more` columns."""
     rows = [{"bytes": png(n), "path": f"p{n}.png"} for n in range(len(labels))] if images is None else images
-    table = pa.table({image: rows, column: labels})
+    table = pa.table({image: rows, column: labels, **more})
     if names:
         info = {"info": {"features": {column: {"_type": "ClassLabel", "names": list(names)}}}}
         table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
@@ -89,3 +95,70 @@ def same(left, right):
     """Return whether two batches are equal to the bit."""
     fields = ((*each.views, each.labels, each.index) for each in (left, right))
     return all(torch.equal(a, b) for a, b in zip(*fields, strict=True))
+
+
+# --- CIFAR of a few images, in the two forms that it lies in on people's disks
+
+
+IMAGES = {"train": 200, "test": 100}
+ARCHIVE = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+FOLDER = {"cifar10": "plain_text", "cifar100": "cifar100"}
+LABEL = {"cifar10": "label", "cifar100": "fine_label"}
+CLASSES = {"cifar10": 10, "cifar100": 100}
+
+
+def drawn(kind: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    random = np.random.default_rng(len(kind) + len(split))
+    labels = random.permutation(np.arange(IMAGES[split]) % CLASSES[kind])
+    return random.integers(0, 256, (len(labels), 32, 32, 3), dtype=np.uint8), labels
+
+
+def write_archive(root: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that torchvision reads, whose published checksums do not count."""
+    folder = root / ARCHIVE[kind]
+    folder.mkdir(parents=True)
+    hundred = kind == "cifar100"
+    names = [f"name{c}" for c in range(CLASSES[kind])]
+    contents: dict[str, Any] = {
+        "meta" if hundred else "batches.meta": {"fine_label_names" if hundred else "label_names": names}
+    }
+    for split in IMAGES:
+        pixels, labels = drawn(kind, split)
+        file = split if hundred else {"train": "data_batch_1", "test": "test_batch"}[split]
+        rows = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
+        contents[file] = {"data": rows, "fine_labels" if hundred else "labels": labels.tolist()}
+    cls = datasets.CIFAR100 if hundred else datasets.CIFAR10
+    for name, content in contents.items():
+        (folder / name).write_bytes(pickle.dumps(content))
+    _, train, test = contents
+    monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": None})
+    monkeypatch.setattr(cls, "train_list", [[train, None]])
+    monkeypatch.setattr(cls, "test_list", [[test, None]])
+
+
+def write_parquet(
+    folder: Path,
+    kind: str,
+    *,
+    format: str = "PNG",
+    order: NDArray[np.int64] | None = None,
+    **settings: Any,
+) -> None:
+    """The files of the Hub's repository, in the archive's order unless told one (of the training images)."""
+    names = [f"name{c}" for c in range(CLASSES[kind])]
+    for split in IMAGES:
+        pixels, labels = drawn(kind, split)
+        rows = np.arange(len(labels)) if order is None else order[order < len(labels)]
+        count = 2 if split == "train" else 1
+        for number, part in enumerate(np.array_split(rows, count)):
+            images = [
+                {"bytes": encoded(Image.fromarray(pixels[i]), format, **settings), "path": None} for i in part
+            ]
+            file, more = folder / f"{split}-{number:05d}-of-{count:05d}.parquet", {}
+            if kind == "cifar100":
+                more["coarse_label"] = labels[part] // 5
+            shard(file, labels[part], names=names, column=LABEL[kind], images=images, **more)
+
+
+def pixels_of(data: ImageDataset) -> NDArray[np.uint8]:
+    return np.stack([np.asarray(data.image(i)) for i in range(len(data))])

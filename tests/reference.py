@@ -4,8 +4,6 @@ Nothing here imports the code under test. `tau` may be a number or a tensor; a q
 slots.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import permutations
 

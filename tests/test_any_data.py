@@ -47,10 +47,10 @@ def hugging_face(folder):
 
 
 def parquet(folder):
-    place = Path(folder.root).parent / "parquet"
-    place.mkdir(exist_ok=True)
-    hugging_face(folder).to_parquet(str(place / "train.parquet"))
-    return place
+    file = Path(folder.root).parent / "parquet" / "train.parquet"
+    file.parent.mkdir(exist_ok=True)
+    hugging_face(folder).to_parquet(str(file))
+    return file
 
 
 def csv_list(folder):
@@ -73,8 +73,8 @@ KINDS = {
     "spec": lambda folder: f"folder:{folder.root}",
     "below home": lambda folder: f"~/{os.path.relpath(folder.root, Path.home())}",
     "csv file": csv_list,
-    "parquet folder": parquet,
-    "parquet file": lambda folder: str(parquet(folder) / "train.parquet"),
+    "parquet folder": lambda folder: parquet(folder).parent,
+    "parquet file": parquet,
     "hugging face": lambda folder: hub.DatasetDict({"train": hugging_face(folder)}),
     "subset": lambda folder: Subset(Subset(folder, range(60)), range(60)),
     "to tensor": lambda folder: ImageFolder(folder.root, transform=transforms.ToTensor()),
@@ -195,23 +195,21 @@ def two_columns(folder):
     return data.cast_column("coarse", hub.ClassLabel(names=["a"]))
 
 
-VIEW = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.5, 0.5)])
+def normalised(folder):
+    steps = [transforms.ToTensor(), transforms.Normalize(0.5, 0.5)]
+    return ImageFolder(folder.root, transforms.Compose(steps))
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (
-            lambda folder: ImageFolder(folder.root, VIEW),
-            r"floats in -1\.\.\d.*, expected 0\.\.1, before Norm",
-        ),
+        (normalised, r"floats in -1\.\.\d.*, expected 0\.\.1, before Norm"),
         (two_columns, "found the columns picture, kind, coarse"),
         (lambda folder: [(IMAGE, 0), IMAGE], "found images with and without a label"),
         (lambda folder: [(IMAGE, 0), (IMAGE, 1)], '"image 1": found label .1., expected .0. as before'),
         (lambda folder: [("a", 0), ("./a", 1)], r'"./a": found label .1., expected .0. as before'),
         (lambda folder: "", 'found "", expected a folder, file or spec'),
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
-        (lambda folder: IMAGE, "data: found a ndarray, expected a folder"),
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
         (lambda folder: [], "found no images"),
         (lambda folder: [{"image": IMAGE, "label": 0}], "found a dict, expected a PIL image"),
@@ -221,8 +219,6 @@ def test_what_is_no_data_is_one_line(data, expected, folder):
     with pytest.raises(DataError, match=rf"^[^\n]*{expected}[^\n]*$"):
         zoo.embed(PACO, data(folder))
 
-
-# --- folders: the place of a recipe's own data, or other data ---------------------------------------------
 
 USES = [
     lambda data, out: zoo.embed(CIFAR, data),
@@ -247,17 +243,15 @@ def test_a_folder_that_is_not_there_is_one_line_and_is_not_made(use, tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda data, out: zoo.reproduce(PACO, out=out, data=data),
-        lambda data, out: zoo.sweep(CE, PACO, out=out, data=data, vary={"optimizer.lr": [0.1]}),
-    ],
-)
-def test_other_images_are_refused_where_a_recipes_own_are_meant(use, tmp_path):
+def test_other_images_are_refused_where_a_recipes_own_are_meant(tmp_path):
     put(tmp_path / "photos", "ant/1.png", "bee/1.png")
-    with pytest.raises(DataError, match=r"found .*photos., expected the recipe's own: "):
-        use(tmp_path / "photos", tmp_path / "out")
+    given = {"out": tmp_path / "out", "data": tmp_path / "photos"}
+    for use in (
+        lambda: zoo.reproduce(PACO, **given),
+        lambda: zoo.sweep(CE, PACO, **given, vary={"optimizer.lr": [0.1]}),
+    ):
+        with pytest.raises(DataError, match=r"found .*photos., expected the recipe's own: "):
+            use()
     assert not (tmp_path / "out").exists()
 
 

@@ -1,7 +1,5 @@
 """Class centers as a product: their similarity, the nearest classes of an image, the map of classes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -193,10 +193,10 @@ def test_interrupting_saves_and_tells_how_to_go_on_and_resume_finishes(tmp_path:
     while not (metrics.is_file() and metrics.read_text().count("\n") >= 5):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=600)
-    assert process.returncode == 75  # EX_TEMPFAIL: the same command with --resume will succeed
-    assert "is saved in" in stderr and "--resume" in stderr and "Traceback" not in stderr
+    os.kill(process.pid, signal.SIGINT)
+    done = process.finish()
+    assert done.returncode == 75  # EX_TEMPFAIL: the same command with --resume will succeed
+    assert "is saved in" in done.stderr and "--resume" in done.stderr and "Traceback" not in done.stderr
     assert not (out / "config.json").exists()
     again = warm.run(*command)
     assert again.returncode == 1 and "--resume" in again.stderr

@@ -1,7 +1,5 @@
 """Strict YAML and configuration errors."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal

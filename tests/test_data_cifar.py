@@ -1,14 +1,19 @@
 """CIFAR from its archive and from the Hub's parquet files, and any data set of the Hub over real HTTP."""
 
-import pickle
-
 import numpy as np
 import pytest
 from torchvision import datasets
 
-import zoo
-from tests.cifar_files import ARCHIVE, FOLDER, IMAGES, pixels_of, write_archive, write_parquet
-from tests.data_fixtures import opened, shard
+from tests.data_fixtures import (
+    ARCHIVE,
+    FOLDER,
+    IMAGES,
+    opened,
+    pixels_of,
+    shard,
+    write_archive,
+    write_parquet,
+)
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import as_data, resolve
@@ -37,15 +42,6 @@ def test_parquet_files_hold_what_torchvision_reads_from_the_archive(kind, format
     shards = ", ".join(f"train-{n:05d}-of-00002.parquet" for n in range(2))
     assert opened(kind, tmp_path / "repository").describe()["files"] == shards
     assert opened(kind, tmp_path / "archive").describe()["files"] == ARCHIVE[kind]
-
-
-def test_the_archive_comes_first_also_when_it_is_damaged(tmp_path, monkeypatch):
-    write_archive(tmp_path, "cifar100", monkeypatch)
-    write_parquet(tmp_path, "cifar100")
-    assert opened("cifar100", tmp_path).describe()["files"] == ARCHIVE["cifar100"]
-    (tmp_path / ARCHIVE["cifar100"] / "train").write_bytes(pickle.dumps({"data": []}))  # nobody published it
-    with pytest.raises(DataError, match=r"cifar-100-python.* is not there or not whole: .*--data"):
-        opened("cifar100", tmp_path)
 
 
 def test_a_download_is_tried_where_nothing_lies_and_proposed_where_none_was(tmp_path, monkeypatch):
@@ -111,22 +107,9 @@ def test_parquet_files_are_fetched_and_without_an_answer_taken_from_the_cache(hu
     assert len(fetched(place=f"{NAME}@{commit}")) == 3 and len(hub.requests) == before
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_a_recipe_is_trained_on_it_and_its_card_names_repository_and_commit(hub, tables, tmp_path):
-    commit = hub.create(REPO, tables)
-    changes = ["data.image_size=8", "training.epochs=1", "data.long_tail=null"]
-    changes += ["training.batch_size=3", "schedule.warmup_epochs=0", "evaluation=[]", "training.device=cpu"]
-    recipe = "cifar_resnet20.simclr_digits_lt50"
-    release = zoo.pretrain(recipe, data=f"hub:{NAME}", out=tmp_path / "out", overrides=changes)
-    assert f"datasets:\n- {NAME}\n" in release.card
-    assert commit in str(release.config["zoo"]["dataset"])
-
-
-@pytest.mark.parametrize("place", ["train.parquet", "coarse/train-0.parquet", "coarse/train/0000.parquet"])
-def test_the_hubs_layouts_are_read(hub, tables, place):
-    hub.create(REPO, {place: tables["data/test-00000-of-00001.parquet"]})
-    inside = "/coarse" if place.startswith("coarse") else ""
-    assert fetched(place=NAME + inside).class_names == ("ant", "bee")
+def test_a_folder_of_a_repository_is_read(hub, tables):
+    hub.create(REPO, {"coarse/train-0.parquet": tables["data/test-00000-of-00001.parquet"]})
+    assert fetched(place=f"{NAME}/coarse").class_names == ("ant", "bee")
 
 
 def test_mistakes_are_one_line(hub):

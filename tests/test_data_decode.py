@@ -60,12 +60,10 @@ def test_grey_of_whole_numbers_of_8_bits_is_read_and_what_would_be_clipped_is_re
 
 def bomb():
     """A PNG that claims 60,000 x 60,000 pixels."""
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+    data = bytearray(encoded(PHOTO))
+    data[16:24] = struct.pack(">II", 60_000, 60_000)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    return bytes(data)
 
 
 HALF_PNG, HALF_JPEG = (encoded(photo(64, 64, 0), kind)[:700] for kind in ("PNG", "JPEG"))
@@ -166,21 +164,14 @@ def test_a_file_of_other_images_or_another_decoder_is_not_used(data, home, tmp_p
         image.write_bytes(encoded(photo(12, 10, 99)).ljust(2000, b"\0"))
         os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert right(reopened(tmp_path)) and len(files(home)) == 2
-
-
-def test_other_images_sizes_and_orders_have_files_of_their_own(data, home):
-    variants = [(data, None), (data, 6), (data.subset([0, 1]), None), (data.subset([1, 0]), None)]
-    for dataset, size in [*variants, *variants]:
-        assert right(dataset, size)
-    assert len(files(home)) == len(variants)
+    assert right(data.subset([0, 1])) and right(data.subset([1, 0])) and len(files(home)) == 4
 
 
 def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
-    read, seen = datasets.read_image, []
+    read, seen = datasets.read_image, iter(range(9))
 
     def interrupted(*given):
-        seen.append(given)
-        if len(seen) == 5:
+        if next(seen) == 4:
             raise KeyboardInterrupt
         return read(*given)
 
@@ -188,9 +179,3 @@ def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         decode_all(data, None, cache=True)
     assert files(home) == []
-
-
-def test_a_place_that_takes_no_file_is_an_error_that_names_it(data, tmp_path):
-    (tmp_path / "cache").write_text("")
-    with pytest.raises(DataError, match=r"cache.* cannot be written"):
-        decode_all(data, None, cache=True)

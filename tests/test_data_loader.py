@@ -32,19 +32,20 @@ EVERY = [  # every operation
 ]
 
 
+@pytest.mark.parametrize("sampling", ["instance", "class_balanced"])
 @EVERY_BACKEND
-def test_a_stream_begins_at_any_step_and_draws_nothing_from_the_global_generator(backend):
+def test_a_stream_begins_at_any_step_and_draws_nothing_from_the_global_generator(backend, sampling):
     data = digits()
     torch.manual_seed(1)
     state = torch.get_rng_state()
-    whole = list(make(data, backend).stream(0, 16))
+    whole = list(make(data, backend, sampling=sampling).stream(0, 16))
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(2)
     for start, workers in ((1, 0), (6, 0), (9, 1)):  # 6 steps an epoch; the last by a worker process
-        tail = list(make(data, backend, workers).stream(start, 16))
+        tail = list(make(data, backend, workers, sampling=sampling).stream(start, 16))
         assert len(tail) == 16 - start
         assert all(same(a, b) for a, b in zip(whole[start:], tail, strict=True))
-    (other,) = make(data, backend, seed=2).stream(0, 1)
+    (other,) = make(data, backend, sampling=sampling, seed=2).stream(0, 1)
     assert not torch.equal(other.index, whole[0].index)
 
 
@@ -75,10 +76,8 @@ def test_no_worker_process_outlives_its_stream(monkeypatch):
     monkeypatch.setattr("zoo.data.batches.own_cores", lambda: 2)
     before = workers_alive()
     stream = make(digits(), "stream", workers=2).stream(0, 1000)
-    with pytest.raises(ZeroDivisionError):
-        for _ in stream:
-            assert workers_alive() == before + 2
-            _ = 1 / 0
+    next(stream)
+    assert workers_alive() == before + 2
     del stream
     gc.collect()
     deadline = time.monotonic() + 5
@@ -155,10 +154,11 @@ def ranks(count, data, backend, start, stop, **keys):
         )
 
 
+@pytest.mark.parametrize("sampling", ["instance", "class_balanced"])
 @EVERY_BACKEND
-def test_the_ranks_rows_are_the_batch_of_one_rank(many, backend):
+def test_the_ranks_rows_are_the_batch_of_one_rank(many, backend, sampling):
     """At the end of an epoch, whose batch is smaller, and at the next one's begin, of more than one part."""
-    keys = {"batch_size": CPU_PART + 12, "drop_last": False}
+    keys = {"batch_size": CPU_PART + 12, "drop_last": False, "sampling": sampling}
     one = list(make(many, backend, views=EVERY, **keys).stream(1, 3))
     assert [len(batch.index) for batch in one] == [40, 140]
     for expected, found in zip(one, ranks(5, many, backend, 1, 3, **keys), strict=True):
@@ -195,19 +195,11 @@ def test_classes_come_alike_and_their_images_too():
 
 
 @EVERY_BACKEND
-def test_a_drawn_stream_begins_at_any_step_is_cut_into_ranks_and_augments_a_repeated_image_anew(backend):
+def test_an_image_that_is_drawn_again_has_views_of_its_own(backend):
     full = digits(500)  # 30 images of one digit and 1 of another; of eight there is none
-    zeros, one = np.flatnonzero(full.labels == 0)[:30], np.flatnonzero(full.labels == 1)[:1]
-    data = full.subset(np.concatenate([zeros, one]))
-    keys = {"sampling": "class_balanced", "views": [MOCO], "batch_size": 6}
-    whole = list(make(data, backend, **keys).stream(0, 8))
-    tail = list(make(data, backend, **keys).stream(4, 8))
-    assert all(same(a, b) for a, b in zip(whole[4:], tail, strict=True))
-    cut = [make(data, backend, rank=r, world_size=2, **keys).stream(0, 8) for r in range(2)]
-    for batch, first, second in zip(whole, *cut, strict=True):
-        assert torch.equal(batch.index, torch.cat([first.index, second.index]))
-        assert torch.equal(batch.views[0], torch.cat([first.views[0], second.views[0]]))
-    single = torch.cat([batch.views[0][batch.labels == 1] for batch in whole[:5]])  # the first epoch
+    data = full.subset([*np.flatnonzero(full.labels == 0)[:30], *np.flatnonzero(full.labels == 1)[:1]])
+    feed = make(data, backend, sampling="class_balanced", views=[MOCO], batch_size=6)
+    single = torch.cat([batch.views[0][batch.labels == 1] for batch in feed.stream(0, 5)])  # an epoch
     assert len(single) > 5 and len({view.numpy().tobytes() for view in single}) == len(single)
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import zoo
-from tests.data_fixtures import CROP, make, opened, photo, shard
+from tests.data_fixtures import CROP, make, photo
 from zoo.data import DataConfig, ImageDataset, LongTail, open_dataset, parse_data_spec
 from zoo.data.config import Digits, GroupedCandidates, Subset, UniformCandidates
 from zoo.data.dataset import ImageStore
@@ -17,34 +16,17 @@ from zoo.recipe import Recipe
 from zoo.training import build_objective
 
 
-@pytest.fixture
-def legacy():
-    """NumPy's global generator, as the authors' code uses it; put back afterwards."""
-    state = np.random.get_state()  # noqa: NPY002
-    yield np.random
-    np.random.set_state(state)  # noqa: NPY002
-
-
 @pytest.mark.parametrize("seed", [0, 7])
-def test_selects_the_images_of_the_literature_in_their_order(seed, legacy):
+def test_selects_the_images_of_the_literature_in_their_order(seed):
     labels = [c for c in range(5) for _ in range(40)]
     random.Random(1).shuffle(labels)
-    legacy.seed(seed)  # LDAM's gen_imbalanced_data, restated with Python's lists
-    expected = []
+    legacy = np.random.RandomState(seed)  # as NumPy's global generator, which the authors' code seeds
+    expected = []  # LDAM's gen_imbalanced_data, restated with Python's lists
     for c in range(5):
         members = np.array([i for i, label in enumerate(labels) if label == c])
         legacy.shuffle(members)
         expected += members[: int(40 * (1 / 20) ** (c / 4.0))].tolist()
     assert select_long_tail(LongTail(imbalance=20.0, seed=seed), np.array(labels), 5).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("n_max", "num_classes", "imbalance", "total"),
-    [(500, 100, 100, 10_847), (5000, 10, 100, 12_406), (500, 100, 10, 19_573), (5000, 10, 50, 13_996)],
-)
-def test_published_sizes(n_max, num_classes, imbalance, total):
-    labels = np.repeat(np.arange(num_classes), n_max)
-    assert len(select_long_tail(LongTail(imbalance=float(imbalance)), labels, num_classes)) == total
 
 
 def test_impossible_profiles_name_the_class():
@@ -54,8 +36,6 @@ def test_impossible_profiles_name_the_class():
     with pytest.raises(DataError, match=r"class 1 has 4 images and would keep 0"):
         select_long_tail(LongTail(imbalance=5.0), labels, 2)
 
-
-# --- few labels -------------------------------------------------------------------------------------------
 
 LABELS = np.repeat(np.arange(4), [100, 30, 5, 1])
 
@@ -79,14 +59,11 @@ def test_few_labels_are_the_first_of_a_seeds_permutation_of_each_class(subset, s
 
 
 def test_a_subset_is_drawn_after_the_long_tail_from_training_images_alone():
-    config, _ = parse_data_spec("digits?imbalance=50&per_class=2")
-    tail, _ = parse_data_spec("digits?imbalance=50")
+    (config, _), (tail, _) = map(parse_data_spec, ("digits?imbalance=50&per_class=2", "digits?imbalance=50"))
     few, many = open_dataset(config, "train", None), open_dataset(tail, "train", None)
     assert few.class_counts.tolist() == [2] * 10
     assert many.class_counts.tolist() == [int(125 * 0.02 ** (c / 9)) for c in range(10)]
-    names = [many.name_of(i) for i in range(len(many))]
-    positions = [names.index(few.name_of(i)) for i in range(len(few))]
-    assert positions == sorted(positions)
+    assert {few.name_of(i) for i in range(len(few))} < {many.name_of(i) for i in range(len(many))}
     test = open_dataset(config, "test", None)
     assert len(test) == 547 and test.describe()["long_tail"] is None and "subset" not in test.describe()
     assert few.describe()["subset"] == {"fraction": None, "per_class": 2, "seed": 0}
@@ -104,15 +81,13 @@ def digits(config=None, long_tail=None, split="train"):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.7])
-def test_uniform_draws_are_the_authors_for_the_images_that_the_long_tail_keeps(rate, legacy):
+def test_uniform_draws_are_the_authors_for_the_images_that_the_long_tail_keeps(rate):
     data = digits(UniformCandidates(rate=rate, seed=5), LongTail(imbalance=50.0))
     assert data.labels.tolist() == digits(None, LongTail(imbalance=50.0)).labels.tolist()
     transition = np.full((10, 10), rate)  # PiCO's generate_uniform_cv_candidate_labels
     np.fill_diagonal(transition, 1.0)
-    legacy.seed(5)
-    assert np.array_equal(
-        data.candidates, legacy.uniform(0, 1, size=(len(data), 10)) < transition[data.labels]
-    )
+    drawn = np.random.RandomState(5).uniform(0, 1, size=(len(data), 10))
+    assert np.array_equal(data.candidates, drawn < transition[data.labels])
     assert digits(UniformCandidates(rate=0.3), split="test").candidates is None
 
 
@@ -124,28 +99,21 @@ def test_grouped_candidates_stay_in_the_true_labels_group_and_are_the_uniform_on
     assert np.array_equal(found, uniform & np.array([members[str(label)] for label in labels]))
 
 
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
+def test_groups_that_do_not_fit_the_classes_name_the_class():
+    for groups, message in (
         ([["0", "1"], ["2", "33"]], "groups: found 3, 33, expected each class once"),
         ([["0", "1"], ["2", "3", "1"]], "found one that is there twice"),
-    ],
-)
-def test_groups_that_do_not_fit_the_classes_name_the_class(groups, message):
-    with pytest.raises(DataError, match=message):
-        draw_candidates(GroupedCandidates(rate=0.5, groups=groups), np.arange(4), NAMES[:4])
+    ):
+        with pytest.raises(DataError, match=message):
+            draw_candidates(GroupedCandidates(rate=0.5, groups=groups), np.arange(4), NAMES[:4])
 
 
 def test_partial_labels_are_described_and_identify_the_data():
     settings, hashes = {"rate": 0.25, "seed": 1}, [digits().describe()["sha256"]]
-    for config, kind in (
-        (UniformCandidates(**settings), {"kind": "uniform"}),
-        (GroupedCandidates(**settings, groups=GROUPS), {"kind": "grouped", "groups": 3}),
-    ):
-        data = digits(config)
-        mean = pytest.approx(data.candidates.sum(1).mean())
-        assert data.describe()["partial_labels"] == {**settings, **kind, "mean_candidates": mean}
-        hashes.append(data.describe()["sha256"])
+    for config in (UniformCandidates(**settings), GroupedCandidates(**settings, groups=GROUPS)):
+        found = digits(config).describe()
+        assert settings.items() <= found["partial_labels"].items()
+        hashes.append(found["sha256"])
     assert len({*hashes}) == 3
 
 
@@ -197,13 +165,3 @@ def test_a_head_of_centers_is_refused_for_other_classes():
     start = 'init={release: "shipped:cifar_resnet20.paco_digits_lt50", head: centers}'
     with pytest.raises(TrainingError, match=r"found centers of .*, expected .* ant, cat, dog"):
         build_objective(Recipe.load(CE, [start]), in_memory([0, 1, 2], ["ant", "cat", "dog"]))
-
-
-def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path):
-    """A documented behaviour: test images of such a class count as wrong."""
-    shard(tmp_path / "train.parquet", [0, 1, 3, 3, 0, 1] * 2, names="wxyz")
-    shard(tmp_path / "test.parquet", [2, 2, 2], names="wxyz")
-    assert opened("parquet", tmp_path).class_counts.tolist() == [4, 4, 0, 4]
-    for protocol, settings in (("knn", {"k": 3}), ("linear", {"l2_grid": [0.1], "folds": 3})):
-        entry = zoo.evaluate(f"shipped:{MOCO}", protocol, f"parquet:{tmp_path}", save=False, **settings)
-        assert entry["metrics"]["accuracy"] == 0, protocol

@@ -144,17 +144,11 @@ def ks(left, right):
 def test_crop_boxes_are_distributed_as_torchvisions(height, width, scale):
     """The second one: mostly the central crop."""
     op = ops.RandomResizedCrop(size=8, scale=list(scale))
-    ours = dict(
-        zip(
-            ("top", "left", "height", "width"),
-            transforms.crop_boxes(op, height, width, Draws(generator(), 2000)),
-            strict=True,
-        )
-    )
+    ours = transforms.crop_boxes(op, height, width, Draws(generator(), 2000))
     torch.manual_seed(0)
     image, transform = torch.zeros(3, height, width), v2.RandomResizedCrop(8, scale=scale)
     theirs = [transform.make_params([image]) for _ in range(2000)]
-    for name, found in ours.items():
+    for name, found in zip(("top", "left", "height", "width"), ours, strict=True):
         assert ks(found.numpy(), np.array([params[name] for params in theirs])) < 0.062, name
 
 

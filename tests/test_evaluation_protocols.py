@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import zoo
+from tests.data_fixtures import opened, shard
 from tests.evaluation_helpers import folders
 from zoo.data import open_dataset
 from zoo.errors import ZooError
@@ -129,3 +130,13 @@ def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -
     made = zoo.finetune(init=PACO, data=own, out=tmp_path / "made", overrides=changes)
     assert own_data(made, own).is_own and not own_data(made, other).is_own
     assert zoo.evaluate(made, "classifier", other, save=False)["metrics"]["test_images"] == 18
+
+
+def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path: Path) -> None:
+    """A documented behaviour: test images of such a class count as wrong."""
+    shard(tmp_path / "train.parquet", [0, 1, 3, 3, 0, 1] * 2, names="wxyz")
+    shard(tmp_path / "test.parquet", [2, 2, 2], names="wxyz")
+    assert opened("parquet", tmp_path).class_counts.tolist() == [4, 4, 0, 4]
+    for protocol, settings in (("knn", {"k": 3}), ("linear", {"l2_grid": [0.1], "folds": 3})):
+        entry = zoo.evaluate(PACO, protocol, f"parquet:{tmp_path}", save=False, **settings)
+        assert entry["metrics"]["accuracy"] == 0, protocol

@@ -11,7 +11,7 @@ from torch import nn
 
 import zoo
 from tests.evaluation_helpers import MEAN, STD, VIEW, digits, encoder, entry_of, state_of
-from tests.test_training import StopAfter
+from tests.test_training import stop_after
 from zoo.data import TrainLoader, ViewsConfig, eval_images
 from zoo.data.config import Subset
 from zoo.data.long_tail import select_subset
@@ -112,7 +112,7 @@ def test_the_encoder_is_left_exactly_as_it_was(name, settings, frozen, tmp_path:
 def test_stopped_and_resumed_it_gives_the_same_figures(name: str, copied: Path, tmp_path: Path) -> None:
     settings = SHORT[name]
     whole = zoo.evaluate(copied, name, out=tmp_path / "whole", save=False, **settings)
-    StopAfter(tmp_path / "cut", 1, signal.SIGTERM)
+    stop_after(tmp_path / "cut", 1, signal.SIGTERM)
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
         zoo.evaluate(copied, name, out=tmp_path / "cut", save=False, **settings)
     with pytest.raises(ZooError, match="holds a run already; use --resume"):

@@ -1,7 +1,5 @@
 """FT's coefficients are Beta, its mixes stay within their class, and the queue keeps what it had."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

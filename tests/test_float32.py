@@ -22,36 +22,34 @@ def settings() -> tuple[str, str, str]:
     return CUDNN.conv.fp32_precision, CUDNN.rnn.fp32_precision, MATMUL.fp32_precision
 
 
-@pytest.fixture(params=SURROUNDINGS, autouse=True)
+@pytest.fixture(params=SURROUNDINGS)
 def surroundings(request: pytest.FixtureRequest) -> Iterator[None]:
     request.param()
+    CUDNN.deterministic = True
     yield
     torch.backends.fp32_precision = CUDNN.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
     CUDNN.allow_tf32, CUDNN.deterministic = True, False
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_a_training_rounds_convolutions_only_where_it_says_so(precision: str) -> None:
-    before = settings()
-    with float32_products(precision, fastest=True):
-        conv, _, matmul = settings()
-        assert conv == ("tf32" if precision == "tf32" else "ieee")
-        assert matmul != "tf32"
-        assert precision == "tf32" or not CUDNN.allow_tf32  # the older setting, which libraries read
-    assert settings() == before
+class Encoder(torch.nn.Module):
+    """Notes what it is called in."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = (*settings(), CUDNN.allow_tf32, CUDNN.deterministic)
+        return x.flatten(1)
 
 
-def test_features_are_float32s_and_leave_everything_as_it_was() -> None:
-    CUDNN.deterministic = True
-    seen, before = [], settings()
-
-    class Encoder(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen.append((*settings(), CUDNN.deterministic))
-            return x.flatten(1)
-
-    extract(Encoder(), [(torch.zeros(2, 3, 4, 4), torch.zeros(2))], device="cpu")
-    ((conv, _, matmul, deterministic),) = seen
-    assert (conv, matmul != "tf32", deterministic) == ("ieee", True, True)
+@pytest.mark.usefixtures("surroundings")
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "of a probe"])
+def test_convolutions_are_rounded_only_where_a_training_says_so(precision: str) -> None:
+    encoder, images, before = Encoder(), torch.zeros(2, 3, 4, 4), settings()
+    if precision == "of a probe":
+        extract(encoder, [images], device="cpu")
+    else:
+        with float32_products(precision, fastest=True):
+            encoder(images)
+    conv, _, matmul, older, deterministic = encoder.seen  # libraries read the older setting
+    assert conv == ("tf32" if precision == "tf32" else "ieee") and matmul != "tf32" and deterministic
+    assert precision == "tf32" or not older
     assert settings() == before

@@ -1,7 +1,5 @@
 """Equations on cases small enough to work out by hand, and what they refuse."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.test_functional_references import LOSSES, problem
 from zoo import functional
 from zoo.errors import ArgumentError
 from zoo.modules.ranks import Ranks
@@ -45,35 +44,30 @@ def test_interpolation() -> None:
     torch.testing.assert_close(found, rows([0.75, 0.25], [-0.25, 0.75], [-0.5, 0.0]))
 
 
-def test_ema_update() -> None:
-    teacher = [torch.tensor([1.0, 2.0]), torch.ones((), requires_grad=True)]
-    student = [torch.tensor([3.0, 2.0]), torch.tensor(0.0)]
-    functional.ema_update(teacher, student, 0.75)
-    assert [each.tolist() for each in (*teacher, *student)] == [[1.5, 2.0], 0.75, [3.0, 2.0], 0.0]
-
-
 # --- what equations refuse
 
-Q, SAMPLES = (rows(EAST), rows(EAST)), (rows(EAST), rows(EAST), labels(0), rows(NORTH), labels(1))
+Q = rows(EAST), rows(EAST)
 COUNTED = dict(logits=torch.zeros(2, 3), labels=labels(0, 2))
+
+
+NO_TAU = [0.0, -0.1, math.nan, math.inf]
+
+
+def with_tau(name: str) -> Callable[[float], Tensor]:
+    return lambda tau: LOSSES[name].ours(problem(tau=tau, dtype=torch.float32))
 
 
 def paco(label: int = 0, **changes: Any) -> Tensor:
     given = dict(alpha=0.5, tau=1.0) | changes
-    samples = (*Q, labels(label), *SAMPLES[3:])
+    samples = (*Q, labels(label), rows(NORTH), labels(1))
     return functional.paco(*samples, center_logits=rows([2.0, 0.0]), log_prior=torch.zeros(2), **given)
 
 
 @pytest.mark.parametrize(
     ("name", "values", "call"),
     [
-        ("tau", [0.0, -0.1, math.nan, math.inf], lambda x: functional.info_nce(*Q, rows(EAST), tau=x)),
-        ("tau", [0.0], lambda x: functional.in_batch_info_nce(*Q, tau=x)),
-        ("tau", [0.0], lambda x: functional.hard_contrastive(*Q, rows(EAST), tau=x, keep=0.5)),
-        ("tau", [0.0], lambda x: functional.sup_con(*SAMPLES, tau=x)),
-        ("tau", [0.0], lambda x: functional.balanced_contrast(*Q, labels(0), rows(EAST), tau=x)),
+        *(("tau", NO_TAU, with_tau(name)) for name, loss in LOSSES.items() if "tau" in loss.inputs),
         ("tau", [0.0], lambda x: functional.distillation(rows(EAST), rows(EAST)[None], tau=x)),
-        ("tau", [0.0], lambda x: paco(tau=x)),
         ("alpha", [0.5, math.nan], lambda x: functional.sample_beta(x, (2,))),
         ("alpha", [-0.1], lambda x: paco(alpha=x)),
         ("gamma", [-1.0], lambda x: paco(gamma=x)),
@@ -114,7 +108,6 @@ def test_a_label_that_is_no_class_is_refused_and_not_the_last_one(label: int) ->
         (torch.ones(3, 1), r"shape \[3, 1\]"),
         ([5, 3, -1], "-1 to 5"),
         ([0, 0, 0], "0 to 0"),
-        ([5, 3, math.nan], "nan"),
         ([5, 3, math.inf], "inf"),
     ],
 )
@@ -186,11 +179,8 @@ def test_a_masked_class_has_no_chance_and_the_others_stay(dtype: torch.dtype) ->
     assert torch.equal(masked[[0, 2]], weight[[0, 2]]) and torch.equal(offset[[0, 2]], bias[[0, 2]])
 
 
-# --- a part of the batch, as a rank has it; tests/programs/steps.py has every objective, of labelled images
-
-
 class Gathered(Ranks):
-    """One of several ranks, where the labels of all are known."""
+    """One of several ranks, where the labels of all are known; tests/programs/steps.py has real ones."""
 
     alone = False  # type: ignore[assignment]
 

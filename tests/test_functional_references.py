@@ -4,8 +4,6 @@ The references (`tests/reference.py`) are loops written from the equations. `LOS
 with the inputs it is differentiable in; the tests run over all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace as Problem
 from typing import Any, NamedTuple
@@ -253,23 +251,3 @@ def test_half_precision_and_autocast_cost_no_more_than_the_rounding_of_inputs(
             assert a.dtype == dtype
             atol = noise * float(b.abs().max()) + torch.finfo(dtype).smallest_normal * rounding
             torch.testing.assert_close(a.double(), b, rtol=rounding, atol=atol)
-
-
-@pytest.mark.parametrize("name", ["info_nce", "sup_con", "simple_contrastive", "hard_contrastive", "margin"])
-def test_arguments_of_different_precision_meet_in_the_highest(name: str) -> None:
-    p = problem(seed=2, dtype=torch.float32)
-    double = Problem(**{**vars(p), **{x: getattr(p, x).double() for x in ROUNDED}})
-    for x in set(LOSSES[name].inputs.split()) - {"tau"}:
-        mixed = Problem(**{**vars(p), x: getattr(double, x)})
-        torch.testing.assert_close(LOSSES[name].ours(mixed), LOSSES[name].ours(double), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_diagnostics_equal_references_under_autocast(dtype: torch.dtype) -> None:
-    p = problem(9, 17, 6, 3, dtype=dtype)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = f.uniformity(p.q, t=1.0), f.alignment(p.q, p.k), f.tolerance(p.q, p.labels)
-    expected = r.uniformity(p.q, 1.0), r.alignment(p.q, p.k), r.tolerance(p.q, p.labels)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-6)

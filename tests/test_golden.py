@@ -4,8 +4,6 @@ After a change that is meant to move them: `python -m tests.test_golden` writes 
 commit. The recipes' file holds the most common value of each key, and for each recipe only what differs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter, defaultdict

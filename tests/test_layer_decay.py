@@ -1,4 +1,4 @@
-"""Layer-wise learning rates: which layer a parameter is in, and what its rate is at every step."""
+"""Weight decay and layer-wise learning rates: who is exempt, and which layer a parameter is in."""
 
 import pytest
 import timm
@@ -15,23 +15,29 @@ from zoo.training import build_objective
 from zoo.training.optim import build_optimizer
 
 INFO = DataInfo(torch.ones(2, dtype=torch.long))
-VIT = "{arch: vit_tiny_patch16_224, args: {img_size: 8, patch_size: 4, depth: 2}}"
+ARCH = "vit_tiny_patch16_224"
+VIT = f"{{arch: {ARCH}, args: {{img_size: 8, patch_size: 4, depth: 2}}}}"
 
 
+@pytest.mark.parametrize("layer_decay", ["null", "0.5"])
 @pytest.mark.parametrize("everything", ["true", "false"])
-def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(everything: str) -> None:
-    changes = ["optimizer.layer_decay=0.5", f"optimizer.decay_norm_and_bias={everything}", f"backbone={VIT}"]
-    recipe = Recipe.load("cifar_resnet20.ce_digits_lt50", [*changes, "name=vit_tiny_patch16_224.x"])
+def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(
+    everything: str, layer_decay: str
+) -> None:
+    changes = [f"optimizer.layer_decay={layer_decay}", f"optimizer.decay_norm_and_bias={everything}"]
+    recipe = Recipe.load("cifar_resnet20.ce_digits_lt50", [*changes, f"backbone={VIT}", f"name={ARCH}.x"])
     objective = build_objective(recipe, open_dataset(recipe.data, "train", None))
     names = {id(parameter): name for name, parameter in objective.named_parameters()}
     groups = build_optimizer(objective, recipe.optimizer).param_groups
-    found = {names[id(p)]: (g["lr_scale"], g["weight_decay"]) for g in groups for p in g["params"]}
+    found = {names[id(p)]: (g.get("lr_scale", 1), g["weight_decay"]) for g in groups for p in g["params"]}
     assert found.keys() == {*names.values()}
-    assert found["encoder.pos_embed"] == found["encoder.cls_token"] == (0.5**3, 0.0)
-    decay = recipe.optimizer.weight_decay
-    assert found["encoder.blocks.1.attn.qkv.weight"] == (0.5, decay)
+    own, decay = 0.5 if layer_decay == "0.5" else 1, recipe.optimizer.weight_decay
+    assert found["encoder.pos_embed"] == found["encoder.cls_token"] == (own**3, 0.0)
+    assert found["encoder.blocks.1.attn.qkv.weight"] == (own, decay)
+    assert found["classifier.weight"] == (1, decay)  # the released centers
     # timm counts the last norm to the last block
-    assert found["encoder.norm.weight"] == (0.5, decay if everything == "true" else 0.0)
+    assert found["encoder.norm.weight"] == (own, decay if everything == "true" else 0.0)
+    assert found["classifier.bias"] == (1, decay if everything == "true" else 0.0)
 
 
 @pytest.mark.parametrize("arch", ["cifar_resnet32", "convnext_atto", "test_nfnet"])

@@ -6,8 +6,6 @@ After a change that is meant to move them: `python -m tests.test_loss_curves` wr
 commit.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,9 +1,6 @@
 """Mixup and cutmix: timm's own numbers and pixels, and losses against both labels."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +8,11 @@ import torch
 from timm.data.mixup import Mixup
 from torch import nn
 
-from tests.test_training import assert_same_state, recipe, run
 from zoo.data import Batch
 from zoo.errors import RecipeError
 from zoo.objectives import DataInfo
 from zoo.objectives.classify import Classify, ClassifyConfig, MixConfig, mix
 from zoo.recipe import Recipe
-from zoo.training import RunFolder
-
-MIXUP = "objective.mix={mixup: 0.8, cutmix: 1.0, probability: 1.0}"
 
 
 def pictures(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,34 +40,26 @@ def test_pixels_and_targets_are_those_of_timm(mixup: float, cutmix: float, size:
             seed, images[: size // 2 * 2], labels[: size // 2 * 2], mixup, cutmix, prob=0.7
         )
         torch.manual_seed(seed)
+        generators = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
         found = mix(MixConfig(mixup=mixup, cutmix=cutmix, probability=0.7), images, labels, 5)
         torch.testing.assert_close(found[0], torch.cat([expected, images[len(expected) :]]))
         torch.testing.assert_close(found[1][: len(targets)], targets)
         assert found[1].argmax(dim=1)[-1] == labels[-1] or size == 8
         assert torch.equal(images, before), "the batch itself is not changed"
+        assert generators == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
         changed += not torch.equal(images, found[0])
     assert 3 <= changed <= 8
 
 
-def test_mixing_leaves_the_global_generators_as_they_were() -> None:
-    before = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
-    mix(MixConfig(), *pictures(8), 5)
-    assert before == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
-
-
 @pytest.mark.parametrize("loss", ["cross_entropy", "balanced_softmax"])
 def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str) -> None:
-    class Encoder(nn.Module):
-        num_features = 3 * 9 * 12
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.flatten(1)
-
+    encoder = nn.Flatten()
+    encoder.num_features = 3 * 9 * 12
     images, labels = pictures(8)
     counts = torch.tensor([50, 20, 10, 5, 1])
     mixing = MixConfig(mixup=0.8, cutmix=1.0)
     section = ClassifyConfig(name="classify", loss=loss, label_smoothing=0.1, mix=mixing)  # type: ignore[arg-type]
-    trained = Classify(section, Encoder(), DataInfo(counts)).train()
+    trained = Classify(section, encoder, DataInfo(counts)).train()
     torch.manual_seed(5)
     found = trained(Batch((images,), labels, torch.arange(8))).loss
 
@@ -85,14 +70,6 @@ def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str)
         logits = logits + (counts.double() / 86).log()
     expected = -(targets.double() * (logits - logits.logsumexp(1, keepdim=True))).sum(1).mean()
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_mixing_run_resumes_bit_for_bit(tmp_path: Path) -> None:
-    r = recipe("classify", MIXUP)
-    undisturbed = run(r, tmp_path / "a")
-    run(r, tmp_path / "b")
-    RunFolder(tmp_path / "b").checkpoints()[12].unlink()  # as if killed before the last one was written
-    assert_same_state(undisturbed, run(r, tmp_path / "b", resume=True))
 
 
 def test_a_mix_of_nothing_is_refused() -> None:

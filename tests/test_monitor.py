@@ -1,7 +1,5 @@
 """Evaluation while training: what is held out, when training ends, what is released, exact resume."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 
@@ -10,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests import test_training
-from tests.test_training import StopAfter, assert_same_state
+from tests.test_training import assert_same_state, recipe, stop_after
 from zoo.data import ImageDataset, eval_images, open_dataset
 from zoo.data.dataset import ImageStore
 from zoo.errors import DataError, Interrupted
@@ -33,12 +30,6 @@ OVERFIT = (
     "training.threads=1",
 )
 EVERY = "training.knn_every=1"
-
-
-def recipe(name: str, *overrides: str) -> Recipe:
-    """Of a classifier the one whose loss is that of the images as they come, which may be looked at."""
-    plain = ("objective.loss=cross_entropy",) if name == "classify" else ()
-    return test_training.recipe(name, *plain, *overrides)
 
 
 def stopping(metric: str = "loss", *, patience: int = 2, fraction: float = 0.3) -> str:
@@ -66,20 +57,15 @@ def names_of(dataset: ImageDataset) -> list[str]:
     return [dataset.name_of(i) for i in range(len(dataset))]
 
 
-# --- which images
-
-
 def test_each_class_gives_its_share_but_never_its_only_image() -> None:
     dataset = made([0] * 40 + [1] * 10 + [2] * 2 + [3], 4)
     r = recipe("classify", stopping(fraction=0.2))
     training, held = split_validation(dataset, r)
-    assert held is not None
     assert held.class_counts.tolist() == [8, 2, 1, 0]
     assert training.class_counts.tolist() == [32, 8, 1, 1]
     assert sorted(names_of(training) + names_of(held)) == sorted(names_of(dataset))
     _, again = split_validation(dataset, r)
     _, other = split_validation(dataset, recipe("classify", stopping(fraction=0.2), "training.seed=1"))
-    assert again is not None and other is not None
     assert names_of(again) == names_of(held) != names_of(other)
     with pytest.raises(DataError, match=r"each class has a single training image"):
         split_validation(made([0, 1, 2], 3), r)
@@ -104,23 +90,17 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     r = recipe("classify", stopping(patience=9), "views.train=[[{op: horizontal_flip}]]")
     real = open_dataset(r.data, "train", None)
     _, held = split_validation(real, r)
-    assert held is not None
-    white = {*names_of(held)}
-    is_white = np.array([name in white for name in names_of(real)])
-    pixels = np.where(is_white, 255, 0).astype(np.uint8)[:, None, None] * np.ones((1, 8, 8), np.uint8)
+    pixels = np.zeros((len(real), 8, 8), np.uint8)
+    pixels[np.isin(names_of(real), names_of(held))] = 255
     planted = ImageDataset(ImageStore(pixels), real.labels, real.class_names)
     seen: dict[bool, list[Tensor]] = {True: [], False: []}
 
-    class Spy(nn.Module):
+    class Spy(nn.Sequential):
         num_features = 64
 
-        def __init__(self, encoder: nn.Module) -> None:
-            super().__init__()
-            self.inner = encoder
-
         def forward(self, images: Tensor) -> Tensor:
-            seen[self.training].append(images.amax(dim=(1, 2, 3)).clone())
-            return self.inner(images)
+            seen[self.training].append(images.amax(dim=(1, 2, 3)))
+            return super().forward(images)
 
     objective = build_objective(r, planted)
     objective.encoder = Spy(objective.encoder)
@@ -134,15 +114,11 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     torch.testing.assert_close(learned.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
 
 
-# --- when training ends, and with what
-
-
 def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path) -> None:
     r = recipe("classify", *OVERFIT, stopping())
     trained = go(r, tmp_path / "a")
     losses = [row["validation_loss"] for row in looks(tmp_path / "a")]
     best, facts = int(np.argmin(losses)) + 1, trained.stopping
-    assert facts is not None
     assert best < len(losses) == best + 2 == facts["stopped_at_epoch"] < 20
     assert facts["best_epoch"] == best and facts["best_value"] == pytest.approx(min(losses), abs=1e-4)
     training, _ = split_validation(open_dataset(r.data, "train", None), r)
@@ -152,25 +128,35 @@ def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path
     assert_same_state(plain.objective, trained.objective)
 
 
-@pytest.mark.parametrize("ema", ["null", "{decay: 0.9, warmup: true}"])
-def test_the_value_is_that_of_the_released_classifier(ema: str, tmp_path: Path) -> None:
-    r = recipe("classify", *OVERFIT, stopping("accuracy", patience=3), f"training.ema={ema}")
-    trained = go(r, tmp_path)
-    values = [row["validation_accuracy"] for row in looks(tmp_path)]
-    _, held = split_validation(open_dataset(r.data, "train", None), r)
-    assert held is not None and trained.stopping is not None
+def test_the_value_is_that_of_the_released_average_also_of_a_run_stopped_anywhere(tmp_path: Path) -> None:
+    ema = "training.ema={decay: 0.9, warmup: true}"
+    r = recipe("classify", *OVERFIT, stopping("accuracy", patience=3), ema)
+    trained = go(r, tmp_path / "a")
+    values = [row["validation_accuracy"] for row in looks(tmp_path / "a")]
     assert trained.stopping["best_epoch"] == values.index(max(values)) + 1
+    _, held = split_validation(open_dataset(r.data, "train", None), r)
     images = eval_images(held, r.views.eval, r.data.mean, r.data.std, batch_size=7, device=CPU)
     features, labels = extract(trained.objective.encoder, images, device=CPU)
-    centers = trained.objective.centers()
-    assert centers is not None
-    logits = centers.logits(features)
+    logits = trained.objective.centers().logits(features)
     found = classification_metrics(logits.argmax(dim=1), labels, None, held.class_names)
-    row = looks(tmp_path)[values.index(max(values))]
+    row = looks(tmp_path / "a")[values.index(max(values))]
     for name in ("accuracy", "balanced_accuracy"):
         assert row[f"validation_{name}"] == pytest.approx(found[name])
     expected = nn.functional.cross_entropy(logits, labels).item()
     assert row["validation_loss"] == pytest.approx(expected, rel=1e-4)
+
+    stop_after(tmp_path / "b", 13, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        go(r, tmp_path / "b")
+    for _ in range(2):  # the second finds a finished training
+        resumed = go(r, tmp_path / "b", resume=True)
+        assert_same_state(trained.objective, resumed.objective)
+        assert resumed.stopping == trained.stopping
+        values = [
+            [(row["step"], row.get("loss"), row.get("validation_loss")) for row in RunFolder(folder).rows()]
+            for folder in (tmp_path / "a", tmp_path / "b")
+        ]
+        assert values[0] == values[1]
 
 
 def test_it_looks_every_so_many_epochs_and_at_the_end_and_changes_nothing(tmp_path: Path) -> None:
@@ -181,20 +167,3 @@ def test_it_looks_every_so_many_epochs_and_at_the_end_and_changes_nothing(tmp_pa
     assert [row["epoch"] for row in looks(tmp_path / "looked", "knn_accuracy")] == [2, 3]
     losses = [[row["loss"] for row in looks(tmp_path / name, "loss")] for name in ("plain", "looked")]
     assert losses[0] == losses[1]
-
-
-def test_a_run_stopped_anywhere_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    r = recipe("classify", *OVERFIT, stopping(), "training.ema={decay: 0.9, warmup: true}")
-    undisturbed = go(r, tmp_path / "a")
-    StopAfter(tmp_path / "b", 13, signal.SIGTERM)
-    with pytest.raises(Interrupted):
-        go(r, tmp_path / "b")
-    for _ in range(2):  # the second finds a finished training
-        resumed = go(r, tmp_path / "b", resume=True)
-        assert_same_state(undisturbed.objective, resumed.objective)
-        assert resumed.stopping == undisturbed.stopping
-        values = [
-            [(row["step"], row.get("loss"), row.get("validation_loss")) for row in RunFolder(folder).rows()]
-            for folder in (tmp_path / "a", tmp_path / "b")
-        ]
-        assert values[0] == values[1]

@@ -1,7 +1,5 @@
 """Objectives: order of operations, state, gradients, and what they release."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -10,12 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.objective_helpers import FT, INFO, QUEUED, WITH_TEACHER, batch, build, step
-from zoo import backbones
+from tests.objective_helpers import FT, QUEUED, WITH_TEACHER, batch, build, step
 from zoo.objectives import OBJECTIVES, Batch
-from zoo.objectives.classify import Classify, ClassifyConfig
-from zoo.recipe import Recipe
-from zoo.training.optim import build_optimizer
 
 every_objective = pytest.mark.parametrize("name", sorted(OBJECTIVES))
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -80,21 +74,6 @@ def test_everything_stays_on_the_training_device(name: str) -> None:
         output = objective(data)
         objective.update(data, output)
     assert {x.device.type for x in (output.loss, *output.metrics.values())} == {"cuda"}
-
-
-@pytest.mark.parametrize("everything", [True, False])
-def test_weight_decay_exemptions_of_the_backbone_reach_the_optimizer(everything: bool) -> None:
-    small = {"img_size": 8, "patch_size": 4, "embed_dim": 32, "depth": 1, "num_heads": 2}
-    encoder = backbones.create("vit_tiny_patch16_224", **small)
-    objective = Classify(ClassifyConfig(name="classify"), encoder, INFO)
-    change = f"optimizer.decay_norm_and_bias={everything}".lower()
-    section = Recipe.load("cifar_resnet20.ce_digits_lt50", [change]).optimizer
-    groups = build_optimizer(objective, section).param_groups
-    decayed = {id(p) for g in groups if g["weight_decay"] > 0 for p in g["params"]}
-    assert id(encoder.pos_embed) not in decayed
-    assert id(encoder.blocks[0].attn.qkv.weight) in decayed
-    assert id(objective.classifier.weight) in decayed  # the released centers
-    assert (id(objective.classifier.bias) in decayed) == everything
 
 
 @every_objective

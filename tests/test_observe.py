@@ -1,8 +1,7 @@
-"""Looking at a training must not change it, and must see what is there."""
-
-from __future__ import annotations
+"""Looking at a training must not change it, and must see what is there: figures against loops in float64."""
 
 import math
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.programs.tiny import VIT
+from tests import reference
+from tests.objective_helpers import VIT
 from tests.test_step import CPU, stepper_and_batches
 from tests.test_training import RECIPES, recipe, run
-from zoo import backbones
+from zoo import backbones, functional
 from zoo.data import Batch
 from zoo.objectives import DataInfo, Objective, ObjectiveConfig, Output
-from zoo.training import RunFolder
+from zoo.training import RunFolder, observe
 from zoo.training.step import Stepper
 
 OBSERVED = {
@@ -64,54 +64,33 @@ PLAIN = ("objective.loss=cross_entropy", "training.observe_every=1", *VIT)
 
 
 @pytest.mark.parametrize("clip", ["null", "0.01"])
-def test_gradients_are_of_each_images_own_loss_clipped_too(clip: str) -> None:
-    r = recipe("classify", *PLAIN, f"training.clip_grad={clip}")
-    stepper, (batch, *_) = stepper_and_batches(r, 1)
-    expected = of_images(stepper, batch)
-    alone = [p.detach().clone().requires_grad_() for p in stepper.parameters]
-    named = dict(zip([n for n, _ in stepper.objective.named_parameters()], alone, strict=True))
-    loss = torch.func.functional_call(stepper.objective, named, (batch,)).loss
-    gradients = dict(zip(named, torch.autograd.grad(loss, alone), strict=True))
-    counts = stepper.objective.class_counts
-    output = stepper(0, batch)
-    row = stepper.observation.class_row({"step": 1})
-    assert row is not None
-    norm = math.sqrt(sum(float(each.square().sum()) for each in gradients.values()))
-    assert float(output.metrics["gradient_norm"]) == pytest.approx(norm, rel=1e-4)
-    for name, members in (("many", counts > 100), ("few", counts < 20)):
-        chosen = expected[members[batch.labels]]
-        assert float(output.metrics[f"feature_gradient_{name}"]) == pytest.approx(
-            float(chosen.mean()), rel=1e-4
-        )
-    for c in range(10):
-        of_class = expected[batch.labels == c]
-        assert row["images"][c] == len(of_class)
-        if len(of_class):
-            assert row["feature_gradient"][c] == pytest.approx(float(of_class.mean()), rel=1e-4)
-        else:
-            assert row["feature_gradient"][c] is None
-        assert row["class_gradient"][c] == pytest.approx(float(of_class.sum()) / 64, rel=1e-4)
-    centers = gradients["classifier.weight"].norm(dim=1)
-    assert row["center_gradient"] == pytest.approx(centers.tolist(), rel=1e-4)
-
-
-def test_a_row_is_of_the_steps_since_the_last_one() -> None:
-    stepper, batches = stepper_and_batches(recipe("classify", *PLAIN), 5)
-    expected = torch.zeros(2, 10)
+def test_gradients_are_of_each_images_own_loss_in_the_steps_since_the_last_row(clip: str) -> None:
+    stepper, batches = stepper_and_batches(recipe("classify", *PLAIN, f"training.clip_grad={clip}"), 5)
+    objective, norms, centers = stepper.objective, list[Tensor](), torch.zeros(10)
+    groups = {"many": objective.class_counts > 100, "few": objective.class_counts < 20}
     for step, batch in enumerate(batches):
-        if step == 2:
-            first = stepper.observation.class_row({"step": 2})
-            assert first is not None and sum(first["images"]) == 128
-        if step >= 2:
-            norms = of_images(stepper, batch)
-            expected[0].index_add_(0, batch.labels, norms / len(batch.labels) / 3)
-            expected[1].index_add_(0, batch.labels, torch.ones_like(norms))
-        stepper(step, batch)
-    row = stepper.observation.class_row({"step": 5})
-    assert row is not None and row["images"] == expected[1].tolist()
-    assert row["class_gradient"] == pytest.approx(expected[0].tolist(), rel=1e-4)
-    assert row["looks"] == 3 and first["looks"] == 2
-    assert stepper.observation.class_row({"step": 5}) is None
+        norms.append(of_images(stepper, batch))
+        gradients = torch.autograd.grad(objective(batch).loss, stepper.parameters)
+        metrics = stepper(step, batch).metrics
+        torch.testing.assert_close(metrics["gradient_norm"], nn.utils.get_total_norm(gradients))
+        for name, members in groups.items():
+            mean = norms[-1][members[batch.labels]].mean()
+            torch.testing.assert_close(metrics[f"feature_gradient_{name}"], mean, equal_nan=True)
+        if step == 1:
+            assert stepper.observation.class_row({})["looks"] == 2
+        elif step > 1:
+            of_centers = (p is objective.classifier.weight for p in stepper.parameters)
+            centers += next(compress(gradients, of_centers)).norm(dim=1) / 3
+    row = stepper.observation.class_row({})
+    assert row["looks"] == 3 and stepper.observation.class_row({}) is None
+    labels, of_all = torch.cat([batch.labels for batch in batches[2:]]), torch.cat(norms[2:])
+    for c in range(10):
+        of_class = of_all[labels == c]
+        assert row["images"][c] == len(of_class)
+        mean = pytest.approx(float(of_class.mean()), rel=1e-4) if len(of_class) else None
+        assert row["feature_gradient"][c] == mean
+        assert row["class_gradient"][c] == pytest.approx(float(of_class.sum()) / 64 / 3, rel=1e-4)
+    assert row["center_gradient"] == pytest.approx(centers.tolist(), rel=1e-4)
 
 
 def test_the_last_step_is_looked_at_in_any_case() -> None:
@@ -130,7 +109,7 @@ def test_mixed_images_have_no_gradient_of_their_own() -> None:
     metrics = stepper(0, batch).metrics
     assert "gradient_norm" in metrics and "feature_gradient_many" not in metrics
     row = stepper.observation.class_row({})
-    assert row is not None and row["feature_gradient"] is None and row["class_gradient"] is None
+    assert row["feature_gradient"] is None and row["class_gradient"] is None
     assert sum(row["center_gradient"]) > 0
 
 
@@ -154,13 +133,10 @@ def test_gradients_are_of_the_encoder_of_any_objective_and_of_all_its_views() ->
     stepper = Stepper(objective, r, 6, CPU)
     stepper(0, batch)
     row = stepper.observation.class_row({})
-    assert row is not None and row["center_gradient"] is None
+    assert row["center_gradient"] is None
     for c in batch.labels.unique().tolist():
         of_class = expected[batch.labels == c]
         assert row["feature_gradient"][c] == pytest.approx(float(of_class.mean()), rel=1e-4)
-
-
-# --- on disk
 
 
 def test_rows_are_written_with_the_checkpoints_and_again_after_a_kill(tmp_path: Path) -> None:
@@ -177,3 +153,148 @@ def test_rows_are_written_with_the_checkpoints_and_again_after_a_kill(tmp_path: 
     run(r, tmp_path / "a", resume=True)
     assert folder.class_rows() == rows
     assert "gradient_norm" in folder.rows()[3] and "gradient_norm" not in folder.rows()[4]
+
+
+# --- figures of scores, probabilities and centers, against loops in float64 and cases by hand
+
+
+def rows(count: int, dim: int = 5, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(count, dim, generator=generator, dtype=torch.float64), dim=1)
+
+
+LABELS = torch.tensor([0, 1, 0, 2, 1, 3])
+QUEUE_LABELS = torch.tensor([0, 0, 1, -1, 2, 2, 1, 0, -1])
+SAMPLES = rows(6, seed=1), rows(6, seed=2), LABELS, rows(9, seed=3), QUEUE_LABELS
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize("others", [None, (rows(4, seed=9), torch.tensor([1, 0, 3, 1]))])
+def test_probabilities_of_paco_are_those_of_a_loop(gamma: float, others: Any) -> None:
+    centers = 3 * rows(6, 4, seed=4)
+    settings = dict(tau=0.3, gamma=gamma, others=others, anchors=4)
+    found = functional.contrast_probabilities(*SAMPLES, centers, **settings)
+    for i in range(4):
+        members = reference.contrasts(i, *SAMPLES) + [
+            (z, int(y)) for z, y in zip(*(others or ((), ())), strict=True)
+        ]
+        expected = reference.paco_probabilities(
+            SAMPLES[0][i], int(LABELS[i]), members, centers[i], 0.3, gamma
+        )
+        assert [float(value[i]) for value in found] == pytest.approx(expected, rel=1e-10)
+    assert all(len(value) == 4 for value in found)
+
+
+def test_an_image_without_a_label_is_a_contrast_in_the_probabilities_as_in_the_loss() -> None:
+    labels, queue_labels = torch.tensor([0, 1, 2, -1, -1, 3]), torch.tensor([-1, 7, 8, -1, 9])
+    others = rows(4, seed=9), torch.tensor([-1, 5, -1, 6])
+    given = (*SAMPLES[:2], labels, rows(5, seed=3), queue_labels)
+    _, _, pair, positives = functional.contrast_probabilities(*given, tau=0.3, others=others)
+    known = labels >= 0
+    # of a labelled image the own key is the one positive, so the loss is -log of its probability
+    assert positives.tolist() == [1, 1, 1, 0, 0, 1] and pair[~known].isnan().all()
+    loss = functional.sup_con(*given, tau=0.3, others=others)
+    torch.testing.assert_close(-pair[known].log().mean(), loss)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "settings"),
+    [
+        ("mean", dict(alpha=0.05, beta=1.0, gamma=1.0)),
+        ("sum", dict(alpha=0.3, beta=2.0, gamma=0.5)),
+        ("mean", dict(alpha=0.05, beta=1.0, gamma=1.0, label_smoothing=0.2)),
+    ],
+)
+def test_the_real_loss_of_free_scores_is_least_at_the_optimum(
+    reduction: Any, settings: dict[str, Any]
+) -> None:
+    """Contrasts are orthogonal, so an anchor can have any scores with them."""
+    basis = torch.eye(8, dtype=torch.float64)
+    anchor, logits = (torch.zeros(1, d, dtype=torch.float64, requires_grad=True) for d in (8, 3))
+    labels, queue_labels = torch.tensor([1]), torch.tensor([1, 0, 2, 1, -1, 1, 0])
+    samples = anchor, basis[:1], labels, basis[1:], queue_labels
+    log_prior = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log()
+    optimizer = torch.optim.LBFGS([anchor, logits], max_iter=2000, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = functional.paco(*samples, logits, log_prior, tau=0.5, reduction=reduction, **settings)
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        optimizer.step(closure)
+    gamma = settings["gamma"]
+    found = functional.contrast_probabilities(*samples, logits + log_prior, tau=0.5, gamma=gamma)
+    assert found.positives.tolist() == [4]
+    optimum = functional.paco_optimum(found.positives.double(), **settings)
+    for a, b in zip(found, optimum, strict=True):
+        torch.testing.assert_close(a.detach(), b, rtol=2e-3, atol=1e-5, check_dtype=False)
+
+
+def test_centers_of_a_simplex_are_as_far_apart_as_can_be() -> None:
+    simplex = torch.eye(4) - 0.25
+    few = {"few": torch.arange(4) < 2}
+    found = observe.center_figures(simplex * torch.arange(1, 5)[:, None], few)
+    assert float(found["center_cosine"]) == pytest.approx(-1 / 3)
+    assert float(found["center_norm_few"]) == pytest.approx(1.5 * 0.75**0.5)
+    assert observe.center_figures(simplex[:1], {}) == {}
+
+
+def test_means_leave_out_unknown_classes_and_rows_without_a_value() -> None:
+    groups = {name: torch.arange(3) == c for c, name in enumerate(("many", "medium", "few"))}
+    labels, values = torch.tensor([0, 0, 1, -1]), torch.tensor([1.0, 2.0, 4.0, 8.0])
+    found = observe.group_means("p_sup", values, labels, groups)
+    assert [float(found[f"p_sup_{name}"]) for name in ("many", "medium")] == [1.5, 4.0]
+    assert found["p_sup_few"].isnan()
+
+
+def figures(labels: Tensor, **held: Any) -> dict[str, float]:
+    """Of a step of an objective that says no more than `held`."""
+    found = observe.figures_of(nn.Identity(), labels, held, {})  # type: ignore[arg-type]
+    return {name: float(value) for name, value in found.items()}
+
+
+def moments(scores: list[Tensor]) -> list[Any]:
+    values = torch.stack(scores)
+    return [pytest.approx(float(values.mean())), pytest.approx(float(values.var(correction=0)))]
+
+
+@pytest.mark.parametrize("ft", ["", "_ft"])
+def test_scores_are_parted_by_class(ft: str) -> None:
+    q, queue = SAMPLES[0], SAMPLES[3]
+    names = ("q", "k", "queue", "queue_labels", "valid")
+    held = dict(zip(names, (q, q, queue, QUEUE_LABELS, torch.ones(9, dtype=torch.bool)), strict=True))
+    if ft:
+        held |= {f"{name}_ft": value for name, value in held.items()}
+        held["queue"] = queue.roll(1, dims=0)
+    found = figures(LABELS, **held, classes=LABELS)
+    pairs = [(i, j) for i in range(6) for j in range(9) if QUEUE_LABELS[j] >= 0]
+    for name, alike in (("same_class", True), ("negative", False)):
+        scores = [q[i] @ queue[j] for i, j in pairs if (LABELS[i] == QUEUE_LABELS[j]) == alike]
+        assert [found[f"{name}_score{ft}"], found[f"{name}_variance{ft}"]] == moments(scores)
+    of_all = figures(LABELS, **held)  # without classes every filled key is a negative
+    assert of_all[f"negative_score{ft}"] == pytest.approx(float((q @ queue.T).mean()))
+
+
+def test_scores_in_a_batch_and_geometry_on_the_sphere() -> None:
+    a, b, labels = rows(5, seed=1), rows(5, seed=2), torch.tensor([0, 0, 1, 1, -1])
+    found = figures(labels, q=a, k=b)
+    apart = [a[i] @ b[j] for i in range(5) for j in range(5) if i != j]
+    assert [found["negative_score"], found["negative_variance"]] == moments(apart)
+    assert found["positive_variance"] == moments([*(a * b).sum(dim=1)])[1]
+    assert found["alignment"] == pytest.approx(float(reference.alignment(a, b)))
+    assert found["uniformity"] == pytest.approx(float(reference.uniformity(a, 2.0)))
+    assert found["tolerance"] == pytest.approx(float(reference.tolerance(a[:4], labels[:4])))
+    alone = figures(labels[:1], q=a[:1], k=b[:1])
+    assert math.isnan(alone["uniformity"]) and math.isnan(alone["tolerance"])
+
+
+def test_variance_of_nearly_equal_scores_is_neither_negative_nor_rounding() -> None:
+    """An encoder close to collapse: squares of scores near 1 differ by less than float32 holds."""
+    g = torch.Generator().manual_seed(0)
+    q, z = (F.normalize(1 + 1e-2 * torch.randn(n, 16, generator=g), dim=1) for n in (32, 64))
+    scores = q.double() @ z.double()[:50].T
+    mean, variance = observe.moments(q @ z.T, (torch.arange(64) < 50).expand(32, 64))
+    assert mean.item() == pytest.approx(scores.mean().item(), rel=1e-6)
+    assert variance.item() == pytest.approx(scores.var(correction=0).item(), rel=1e-3)

@@ -5,8 +5,6 @@ Pairs that are not refused are trained many at a time: as few sets of features a
 `python -m tests.test_pairs` writes it anew.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from itertools import combinations

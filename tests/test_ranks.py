@@ -1,38 +1,27 @@
 """Several processes as torchrun starts them: the steps of one, whole trainings, and every kind of end."""
 
-from __future__ import annotations
-
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from tests.torchrun import ROOT, command, environment, torchrun
-from tests.warm import Program, run_ranks, start_ranks
+from tests.objective_helpers import VIT
+from tests.test_training import RECIPES, SHORT
+from tests.warm import ROOT, Program, start_ranks
 from zoo.training import RunFolder
 
-RECIPE = "cifar_resnet20.moco_v2_ft_digits_lt50"
-SHORT = (
-    *("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}"),
-    "training.epochs=4",
-    "schedule.warmup_epochs=1",
-    "training.batch_size=64",  # 6 steps an epoch, the last of 24 images
-    "training.log_every=1",
-    "training.checkpoint_every=1",
-    "training.device=cpu",
+CHANGES = (
+    *(*VIT, *SHORT, "training.epochs=4"),  # 6 steps an epoch, the last of 24 images
     "training.channels_last=false",  # its kernels round otherwise than those for a rank's smaller batch
-    "objective.queue_size=100",
-    "objective.key_groups=1",
-    "objective.head_batchnorm=false",
-    "objective.tau=0.5",
-    "objective.feature_transform.start_epoch=0",
+    *("objective.queue_size=100", "objective.key_groups=1", "objective.head_batchnorm=false"),
+    *("objective.tau=0.5", "objective.feature_transform.start_epoch=0"),
     "optimizer.lr=0.002",  # with more, 24 steps make much of a rounding
     "evaluation=[]",
 )
@@ -45,23 +34,18 @@ ENDED = (
 
 
 def pretrain(out: Path, *more: str) -> list[str]:
-    changes = [text for change in SHORT for text in ("--set", change)]
-    return ["tests/programs/plain_sweep.py", "pretrain", RECIPE, "--out", str(out), *changes, *more]
+    changes = [text for change in CHANGES for text in ("--set", change)]
+    return ["tests/programs/plain_sweep.py", "pretrain", RECIPES["moco"], "--out", str(out), *changes, *more]
 
 
 def losses(out: Path) -> list[tuple[int, float]]:
     return [(row["step"], row["loss"]) for row in RunFolder(out / "run").rows()]
 
 
-def weights(out: Path) -> dict[str, torch.Tensor]:
-    return load_file(out / "model.safetensors")
-
-
 def assert_same_bits(a: Path, b: Path) -> None:
     assert losses(a) == losses(b)
-    one, other = weights(a), weights(b)
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    one, other = ((folder / "model.safetensors").read_bytes() for folder in (a, b))
+    assert one == other
 
 
 def assert_close(a: Path, b: Path) -> None:
@@ -77,7 +61,7 @@ def once_at(out: Path, rows: int, process: subprocess.Popen[str] | Program) -> N
     for _ in range(300_000):
         if file.is_file() and len(file.read_text().splitlines()) >= rows:
             return
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process
         time.sleep(0.002)
     raise AssertionError("the run does not get there")
 
@@ -85,80 +69,58 @@ def once_at(out: Path, rows: int, process: subprocess.Popen[str] | Program) -> N
 def last_worker(agent: int) -> int:
     """Return the last process that a torchrun has started."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            except OSError:
-                continue
-            if int(parent) == agent:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == agent:
                 found.append(int(entry.name))
     return max(found)
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        arguments, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def torchrun(*arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """Start two processes of a program as people do; they need not have this checkout installed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*command, *options, *arguments], cwd=ROOT, env=environment, **pipes)
 
 
-# --- collectives and steps
+def finished(programs: list[Program], code: int = 0) -> list[str]:
+    """Wait for all ranks to end so; return what each printed, or said of an error."""
+    done = [each.finish(timeout=600) for each in programs]
+    assert [each.returncode for each in done] == [code] * len(done), [each.stderr for each in done]
+    return [each.stderr if code else each.stdout for each in done]
 
 
 def test_collectives_give_every_rank_the_rows_in_order_and_ranks_meet_again() -> None:
-    done = run_ranks("tests/programs/collectives.py", ranks=2, ZOO_RANK_TIMEOUT="6")
-    assert done.returncode == 0, done.stderr
-    assert sorted(re.findall(r"rank \d of \d: ok", done.stdout)) == ["rank 0 of 2: ok", "rank 1 of 2: ok"]
+    said = finished(start_ranks("tests/programs/collectives.py", ranks=2, ZOO_RANK_TIMEOUT="6"))
+    assert said == ["rank 0 of 2: ok\n", "rank 1 of 2: ok\n"]
 
 
 def test_the_steps_of_several_ranks_are_those_of_one_with_the_whole_batch() -> None:
     """In float64: weights, queue, labels, pointer, optimizer, of every objective."""
-    done = run_ranks("tests/programs/steps.py", ranks=2)
-    assert done.returncode == 0, done.stderr
-    line = r"^(.+): loss (\S+) observed (\S+) state (\S+) \((.+?)\) same (\w+)$"
-    found = re.findall(line, done.stdout, re.MULTILINE)
-    assert len(found) == 10
-    for case, loss, observed, state, worst, same in found:
-        limit = 1e-6 if "classify" in case else 1e-9  # its logits are float32
-        assert float(loss) < limit, (case, loss)
-        assert float(observed) < 2e-5, (case, observed)  # in float32, and in six digits
-        assert float(state) < 1e-9, (case, worst, state)
-        assert same == "True", case
-
-
-# --- whole trainings
+    said, _ = finished(start_ranks("tests/programs/steps.py", ranks=2))
+    assert said.count(": ok\n") == len(RECIPES)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The release of two ranks that nothing happened to."""
     out = tmp_path_factory.mktemp("ranks") / "two"
-    done = torchrun("-m", "zoo", *pretrain(out)[1:], ranks=2)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("load it:") == 1  # one rank speaks
-    assert "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
+    agent = torchrun("-m", "zoo", *pretrain(out)[1:])
+    stdout, stderr = agent.communicate(timeout=600)
+    assert agent.returncode == 0, stderr
+    assert stdout.count("load it:") == 1  # one rank speaks
+    assert "Traceback" not in stderr and "Warning" not in stderr, stderr
+    assert json.loads((out / "metrics.json").read_text())["training"]["ranks"] == 2
     return out
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_two_ranks_give_what_one_gives_with_the_same_recipe(undisturbed: Path, tmp_path: Path) -> None:
-    import zoo
-
-    one = zoo.pretrain(RECIPE, out=tmp_path / "one", overrides=SHORT)
-    assert_close(undisturbed, one.path)
-    these, those = weights(undisturbed), weights(one.path)
-    for name, value in these.items():
-        scale = value.abs().max().clamp(min=5e-3)
-        assert ((value - those[name]).abs().max() / scale) < 0.15, name
-    recorded = json.loads((undisturbed / "metrics.json").read_text())["training"]
-    assert recorded["ranks"] == 2 and recorded["images"] == one.metrics["training"]["images"]
 
 
 def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_itself(
     undisturbed: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "killed"
-    agent = start(command(2, *pretrain(out), options=("--max-restarts", "1")))
+    agent = torchrun(*pretrain(out), options=("--max-restarts", "1"))
     once_at(out, 9, agent)
     os.kill(last_worker(agent.pid), signal.SIGKILL)
     _, said = agent.communicate(timeout=600)
@@ -173,12 +135,11 @@ def test_a_run_stopped_by_a_signal_at_one_rank_goes_on_with_another_number(
     """All stop after the same step, within an epoch."""
     out = tmp_path / "moved"
     both = start_ranks(*pretrain(out), ranks=2)
-    once_at(out, 8, both)
-    os.kill(both.pids[-1], signal.SIGUSR1)
-    _, said = both.communicate(timeout=600)
-    stops = re.findall(r"stopped by SIGUSR1 after step (\d+) of 24", said)
-    assert len(stops) == 2 and len(set(stops)) == 1, said
-    assert losses(out) == losses(undisturbed)[: int(stops[0])]
-    again = run_ranks(*pretrain(out, "--resume"), ranks=4)
-    assert again.returncode == 0, again.stderr
+    once_at(out, 8, both[0])
+    os.kill(both[1].pid, signal.SIGUSR1)
+    stopped = r"stopped by SIGUSR1 after step (\d+) of 24"
+    first, second = (re.findall(stopped, said) for said in finished(both, code=75))
+    assert first == second and len(first) == 1
+    assert losses(out) == losses(undisturbed)[: int(first[0])]
+    finished(start_ranks(*pretrain(out, "--resume"), ranks=4))
     assert_close(undisturbed, out)

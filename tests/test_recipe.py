@@ -1,11 +1,9 @@
 """Recipes: strict, lossless, complete; overrides; impossible combinations."""
 
-import re
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -16,7 +14,6 @@ from zoo.config import load_yaml
 from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Objective, ObjectiveConfig
 from zoo.recipe import Recipe, keys
-from zoo.recipe.overrides import as_overrides
 from zoo.recipe.protocols import PROTOCOLS
 from zoo.training.adapt import limit_training
 
@@ -33,11 +30,7 @@ def test_shipped_recipe_is_a_page_with_a_header_and_survives_a_round_trip(name: 
     assert load_yaml(recipe.to_yaml(), name) == recipe.model_dump(mode="json")  # no value is left out
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
     assert len(text.splitlines()) <= 45 and f"zoo pretrain {name}" in text
-    facts = catalog.recipe_header(text)
-    assert {"Target", "Here", "Takes", "Expect"} <= set(facts)
-    assert re.match(r"(none|[\d.]+ [\w -]+);", facts["Target"]), facts["Target"]
-    ran = r"(not run$|not run[:;]|run 20\d\d-\d\d, seeds? [\d ]+[:;])"
-    assert re.match(ran, facts["Here"]), facts["Here"]
+    assert {"Target", "Here", "Takes", "Expect"} <= set(catalog.recipe_header(text))
 
 
 def test_places_lt_trains_the_last_block_norms_and_nothing_else_of_the_encoder() -> None:
@@ -70,7 +63,6 @@ def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
     assert Recipe.from_yaml(without, "mine.yaml", ["training.epochs=90"]).training.epochs == 90
 
 
-START = "init={release: x, head: centers}"
 STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 1}"
 
 
@@ -89,15 +81,10 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
         (PACO, "objective.key_groups=17", "objective.key_groups: found 17"),
         (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10]"),
-        (PACO, START, 'init.head: found "centers"'),
-        (PACO, "data.partial_labels={kind: uniform, rate: 0.1}", "data.partial_labels: found a section"),
         (PICO, "data.partial_labels=null", "data.partial_labels: found null"),
-        (PICO, "training.sampling=class_balanced", 'training.sampling: found "class_balanced"'),
         (PICO, STOP, "training.early_stopping: found"),
         (MOCO, "training.compile=true", 'training.compile": found True'),
-        (MOCO, STOP, "training.early_stopping: found"),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier"'),
-        (MOCO, "method=crt", 'method: found "crt"'),
         (MOCO, "training.epochs=1", "schedule.warmup_epochs: found 5"),
     ],
 )
@@ -112,27 +99,6 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
     again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
     assert again.objective.feature_transform.positives.alpha == 2.0, "the rest is the defaults"
     assert (again.objective.tau, again.views.train[0][0].degrees, again.training.clip_grad) == (0.3, 5.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "changed"),
-    [
-        (["objective.tau=0.2", "training.epochs=70", "training.seed=3"], "objective.tau, training.epochs"),
-        ({"data.source": {"kind": "folder"}}, "data.source"),
-        (["training.threads=1", "evaluation=[]", "name=cifar_resnet20.other"], None),
-    ],
-)
-def test_a_description_ends_with_the_keys_that_change_what_is_learned(
-    overrides: Any, changed: str | None
-) -> None:
-    own = Recipe.load(PACO).description
-    expected = own if changed is None else f"{own} Changed: {changed}."
-    assert Recipe.load(PACO, overrides).description == expected
-
-
-def test_numbers_of_numpy_and_paths_may_be_overrides() -> None:
-    given = {"a": np.float64(0.1), "b": np.int64(3), "c": np.bool_(True), "d": Path("x") / "y"}
-    assert as_overrides(given) == ["a=0.1", "b=3", "c=true", 'd="x/y"']
 
 
 def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
@@ -152,12 +118,9 @@ def test_every_key_of_every_section_has_a_text_and_is_found_by_its_end() -> None
         found = {key.name for key in keys.find_keys(f"objective.{name}")}
         assert {f"objective.{name}.{field}" for field in schema.Config.model_fields} <= found
     assert {f"evaluation.{word}" for word in PROTOCOLS} <= known.keys()
-    (epochs,) = keys.find_keys("training.epochs")
-    assert (epochs.kind, epochs.default) == ("int", None)
     assert known["schedule.name"].kind == "constant, cosine, multistep"
     ends = [f"training.ema{end}" for end in ("", ".decay", ".warmup")]
     assert [key.name for key in keys.find_keys("ema")] == ends
-    assert "objective.moco.tau" in {key.name for key in keys.find_keys("objective.tau")}
     with pytest.raises(RecipeError, match=r'found "moko".*Did you mean "moco"'):
         keys.find_keys("moko")
 

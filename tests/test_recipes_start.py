@@ -1,17 +1,13 @@
 """Every recipe starts as it stands: its own objective, views and optimizer take two steps on a few images."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tests.data_fixtures import photo
+from tests.test_step import CPU
 from zoo import catalog
 from zoo.data import open_dataset
 from zoo.data.any_data import folder_for
@@ -25,21 +21,20 @@ PER_CLASS = 3
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Folders of images of CIFAR's size, or somewhat larger than an ImageNet crop, by the crop's size."""
-    base = tmp_path_factory.mktemp("images")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("images")
 
-    @cache
-    def folder(size: int) -> Path:
-        width, height = (size, size) if size == 32 else (size + 30, size + 10)
-        for c, name in enumerate(name for group in GROUPS for name in group):
+
+def images(base: Path, size: int) -> Path:
+    """Return a folder of images of CIFAR's size, or somewhat larger than an ImageNet crop."""
+    width, height = (size, size) if size == 32 else (size + 30, size + 10)
+    for c, name in enumerate([*GROUPS[0], *GROUPS[1]]):
+        folder = base / str(size) / "train" / name
+        if not folder.exists():
+            folder.mkdir(parents=True)
             for i in range(PER_CLASS):
-                path = base / str(size) / "train" / name / f"{i}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                photo(width, height, 10 * c + i).save(path)
-        return base / str(size)
-
-    return folder
+                photo(width, height, 10 * c + i).save(folder / f"{i}.png")
+    return base / str(size)
 
 
 def shrunk(name: str) -> Recipe:
@@ -62,30 +57,22 @@ def shrunk(name: str) -> Recipe:
     return Recipe.load(name, changes)
 
 
-def cases() -> list[Any]:
-    """Every recipe; in the normal run, of CIFAR's sizes, the first with an architecture or a way to learn."""
-    seen, params = set(), []
-    for name in catalog.list_recipes():
-        data = Recipe.load(name).model_dump(mode="json")
-        objective, partial, method = data["objective"], data["data"]["partial_labels"], data["method"]
-        kinds = [data["views"]["backend"], objective["name"], str(objective.get("loss"))]
-        kinds += [str(bool(objective.get("feature_transform"))), str(partial and partial["kind"])]
-        found = {data["backbone"]["arch"], " ".join((*kinds, str(method and method["name"])))}
-        normal = data["views"]["eval"]["size"] <= 32 and not found <= seen
-        seen |= found if normal else set()
-        params.append(pytest.param(name, marks=[] if normal else [pytest.mark.slow]))
-    return params
+# always: of CIFAR's sizes, those with an architecture or a way to learn that test_loss_curves.py has not
+PATTERNS = ("cifar_resnet32*_cifar100_lt100", "[crv]*_cifar100", "*.pico_cifar100_coarse_q05")
+ALWAYS = {name for pattern in PATTERNS for name in catalog.list_recipes(pattern)}
+CASES = [
+    pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.slow]) for name in catalog.list_recipes()
+]
 
 
-@pytest.mark.parametrize("name", cases())
-def test_recipe_starts_as_it_stands(name: str, images: Callable[[int], Path]) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_recipe_starts_as_it_stands(name: str, base: Path) -> None:
     recipe = beginning(shrunk(name))
     size = recipe.views.eval.size
-    dataset = open_dataset(recipe.data, "train", folder_for(recipe.data, images(size)))
+    dataset = open_dataset(recipe.data, "train", folder_for(recipe.data, images(base, size)))
     objective = build_objective(recipe, dataset).to(memory_format=torch.channels_last).train()
-    device = torch.device("cpu")
-    loader = open_loader(dataset, recipe, device)
-    stepper = Stepper(objective, recipe, loader.steps_per_epoch, device)
+    loader = open_loader(dataset, recipe, CPU)
+    stepper = Stepper(objective, recipe, loader.steps_per_epoch, CPU)
     trained = {key: p for key, p in objective.encoder.named_parameters() if p.requires_grad}
     before = {key: p.detach().clone() for key, p in trained.items()}
 

@@ -1,6 +1,4 @@
-"""One step: clipping and schedule, compilation, no waiting, metrics."""
-
-from __future__ import annotations
+"""One step: clipping and schedule, compilation, no waiting, metrics, the average of the weights."""
 
 import math
 import shutil
@@ -9,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from timm.utils import ModelEmaV3
 
 from tests.objective_helpers import SETTINGS
 from tests.test_streaming import Watch
@@ -39,8 +38,8 @@ def distance(*changes: str) -> float:
     before = [p.detach().clone() for p in stepper.parameters]
     for step, each in enumerate(batches):
         stepper(step, each)
-    pairs = zip(stepper.parameters, before, strict=True)
-    return math.sqrt(sum(float((a.detach() - b).square().sum()) for a, b in pairs))
+    moves = [a.detach() - b for a, b in zip(stepper.parameters, before, strict=True)]
+    return float(torch.nn.utils.get_total_norm(moves))
 
 
 def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() -> None:
@@ -84,9 +83,6 @@ def test_batches_that_do_not_suit_batchnorm_or_the_ranks_are_refused(
         require_batches(objective, images, r, several)
 
 
-# --- compiled encoders
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_compiled_encoders_train_alike_and_are_themselves_again_afterwards(tmp_path: Path) -> None:
     vit = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
@@ -104,9 +100,6 @@ def test_compiled_encoders_train_alike_and_are_themselves_again_afterwards(tmp_p
     assert [row["images"] for row in classes[0]] == [row["images"] for row in classes[1]] and classes[0]
 
 
-# --- nothing in a step waits for the device
-
-
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_no_step_waits_for_the_device_nor_an_observed_one(kind: str) -> None:
     stepper, batches = stepper_and_batches(recipe(kind, "training.epochs=3", "training.observe_every=3"), 8)
@@ -122,9 +115,6 @@ def test_no_step_waits_for_the_device_nor_an_observed_one(kind: str) -> None:
         assert not without  # ranks on GPUs would wait for them
 
 
-# --- metrics
-
-
 def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
     metrics = Metrics()
     nan = torch.tensor(float("nan"))
@@ -138,3 +128,53 @@ def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
     metrics.close({"step": 3})
     [row] = metrics.rows(wait=True)
     assert math.isnan(row["loss"])
+
+
+# --- the moving average of the weights
+
+
+EMA = "training.ema={decay: 0.8, warmup: false}"
+WARM = "training.ema={decay: 0.8, warmup: true}"
+STEPS = 12
+
+
+@pytest.mark.parametrize(
+    ("kind", "section"),
+    [("classify", EMA), ("classify", WARM), ("gpaco", WARM), ("pico", EMA), ("paco", EMA)],
+)
+def test_average_is_timms_bit_for_bit_but_for_what_has_a_rule_of_its_own(kind: str, section: str) -> None:
+    stepper, batches = stepper_and_batches(recipe(kind, section), STEPS)
+    objective = stepper.objective
+    timm_average = ModelEmaV3(objective, decay=0.8, use_warmup=section == WARM)
+    for step, batch in enumerate(batches):
+        stepper(step, batch)
+        timm_average.update(objective, step=step + 1)
+    raw = {name: value.clone() for name, value in objective.state_dict().items()}
+    with stepper.ema.applied():
+        inside = {name: value.clone() for name, value in objective.state_dict().items()}
+    kinds = {name: type(module).__name__ for name, module in objective.named_modules()}
+    apart = tuple(f"{name}." for name, kind in kinds.items() if kind in ("MomentumEncoder", "KeyQueue"))
+    learned_otherwise = {"targets", "prototypes", "class_counts", "learned.log_prior"}
+    for name, value in timm_average.module.state_dict().items():
+        own = name.startswith(apart) or name in learned_otherwise
+        assert torch.equal(inside[name], raw[name] if own else value), name
+        assert torch.equal(objective.state_dict()[name], raw[name]), name  # after the block as before it
+    moved = [name for name in raw if not torch.equal(raw[name], inside[name])]
+    assert len(moved) > 50  # weights, biases and both running statistics of every layer
+
+
+def test_the_training_takes_no_notice_of_its_average(tmp_path: Path) -> None:
+    plain, averaged = (
+        run(recipe("paco"), tmp_path / "plain"),
+        run(recipe("paco", WARM), tmp_path / "averaged"),
+    )
+    saved = RunFolder(tmp_path / "averaged").load().state["objective"]
+    assert all(torch.equal(saved[name], value) for name, value in plain.state_dict().items())
+    assert not torch.equal(averaged.encoder.conv1.weight, plain.encoder.conv1.weight)
+
+
+def test_an_average_longer_than_the_training_is_refused_with_the_share_of_its_start() -> None:
+    """0.999^11: what the weights after the first of 12 steps would be of what is released."""
+    with pytest.raises(RecipeError, match=r"training\.ema: .* all 12 steps is 98\.9%"):
+        stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: false}"), 1)
+    stepper_and_batches(recipe("classify", "training.ema={decay: 0.999, warmup: true}"), 1)

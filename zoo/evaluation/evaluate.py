@@ -19,7 +19,7 @@ from zoo.data.dataset import OtherImages, Root, Split
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import Encoder, open_encoder
-from zoo.evaluation.measure import ProbeData, measure
+from zoo.evaluation.measure import ProbeData, measure, warn_of_shared
 from zoo.evaluation.predict import prior_in_loss
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS
@@ -119,6 +119,7 @@ def _evaluate(
     # what a model with a classifier was trained on is not known: the data's training images do not tell
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
+        warn_of_shared(train_set, test_set)
     searched = (train_set if reads_training else None) or test_set
     if not classifies and (searched.class_counts > 0).sum() < 2:
         raise DataError(f"{protocol.protocol}: found images of 1 class, expected two or more")
