@@ -66,7 +66,8 @@ def train_classifier(
     encoder.requires_grad_(True)  # the whole network, whatever somebody froze
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
-        train_set = labelled_part(train_set, protocol.fraction, protocol.seed)
+        few = Subset(fraction=protocol.fraction, seed=protocol.seed)  # as a recipe's `data.subset` draws them
+        train_set = train_set.subset(select_subset(few, train_set.labels, train_set.num_classes))
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
     with torch.random.fork_rng(devices=[]):
@@ -84,12 +85,6 @@ def train_classifier(
         features = replace(data.encoder, model=trained.encoder).encode(data.test_images).features
     logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}
-
-
-def labelled_part(train_set: ImageDataset, fraction: float, seed: int) -> ImageDataset:
-    """Return the part of a training set whose labels are used, as a recipe's `data.subset` draws it."""
-    part = select_subset(Subset(fraction=fraction, seed=seed), train_set.labels, train_set.num_classes)
-    return train_set.subset(part)
 
 
 def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
