@@ -14,8 +14,9 @@ from timm.data import create_transform
 from torchvision.transforms import v2
 
 from tests.data_fixtures import CROP, MEAN, MOCO, STD, digits, list_dataset, make, photo, same
-from zoo.data import Batch, EvalView, eval_images
+from zoo.data import Batch, DataConfig, EvalView, eval_images, open_dataset
 from zoo.data.batches import CPU_PART, derive_seed, epoch_order
+from zoo.data.config import ListFiles
 from zoo.data.views import transforms
 from zoo.errors import DataError, RecipeError, ZooError
 from zoo.recipe import Recipe
@@ -118,18 +119,24 @@ def test_without_operations_views_are_the_normalised_images():
     assert np.allclose(batch.views[0].numpy(), expected, atol=1e-5)
 
 
-def test_the_crops_of_workers_are_torchvisions(tmp_path):
-    """With a seed of epoch and image, so where nothing else is drawn all of a view is torchvision's."""
-    data = list_dataset(tmp_path, [photo(40 + seed, 30, seed) for seed in range(8)])
-    blur = {"op": "gaussian_blur", "p": 1.0, "sigma": [1.0, 1.0], "kernel_size": 5}
-    batch = next(make(data, "stream", views=[[{**CROP, "size": 16}, blur]]).stream(0, 1))
-    view = v2.Compose(
-        [v2.RandomResizedCrop(16, (0.2, 1.0)), v2.GaussianBlur(5, (1.0, 1.0)), v2.PILToTensor()]
-    )
-    for index, found in zip(batch.index.tolist(), batch.views[0], strict=True):
-        torch.manual_seed(derive_seed("views", 1, 0, index))
-        expected = view(data.image(index)) / 255 - torch.tensor(MEAN).view(3, 1, 1)
-        assert (found * torch.tensor(STD).view(3, 1, 1) - expected).abs().max() <= 2 / 255
+@pytest.mark.parametrize("ending", ["png", "jpg"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_the_crops_of_workers_are_torchvisions_of_pillows_images(tmp_path, ending, interpolation):
+    """With a seed of epoch and image; nothing but the crop is drawn here."""
+    for number in range(8):
+        photo(80 + number, 60, number).save(tmp_path / f"{number}.{ending}")
+    (tmp_path / "all.txt").write_text("".join(f"{n}.{ending} {n % 2}\n" for n in range(8)))
+    data = open_dataset(DataConfig(source=ListFiles(train="all.txt", test="all.txt")), "train", tmp_path)
+    crop = {**CROP, "size": 48, "interpolation": interpolation}
+    how = {"interpolation": v2.InterpolationMode(interpolation)}
+    for workers in (0, 1):
+        batch = next(make(data, "stream", workers, views=[[crop]]).stream(0, 1))
+        for index, found in zip(batch.index.tolist(), batch.views[0], strict=True):
+            torch.manual_seed(derive_seed("views", 1, 0, index))
+            image = v2.RandomResizedCrop(48, (0.2, 1.0), **how)(data.image(index))
+            expected = v2.functional.pil_to_tensor(image)
+            pixels = (found * torch.tensor(STD).view(3, 1, 1) + torch.tensor(MEAN).view(3, 1, 1)) * 255
+            assert (pixels.round() - expected).abs().max() <= 1
 
 
 # --- ranks ------------------------------------------------------------------------------------------------

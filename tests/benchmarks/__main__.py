@@ -13,7 +13,7 @@ import torch
 
 from tests.benchmarks.harness import GateError, Row, machine
 
-NAMES = ["epoch", "input", "load", "losses", "step", "views"]
+NAMES = ["encode", "epoch", "input", "load", "losses", "step", "views"]
 
 
 def main() -> int:

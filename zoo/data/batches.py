@@ -2,17 +2,18 @@
 
 import hashlib
 import signal
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import RandomResizedCrop
 
 from zoo.data import ops
 from zoo.data.config import EvalView, ViewsConfig
@@ -27,7 +28,7 @@ from zoo.errors import DataError
 CPU_PART = 128
 View = Sequence[ops.Op]
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
-Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[3, h, w]`, uint8, or its error
+Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[1, 3, h, w]`, uint8, or its error
 
 
 class Batch(NamedTuple):
@@ -110,7 +111,7 @@ class TensorViews:
             size = min(step, total - first)
             own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
             here = slice(*(first + edge - start for edge in own))
-            pixels = images[here] * (1 / 255)
+            pixels = images[here].contiguous() * (1 / 255)
             for place, view in enumerate(self._views):
                 done = augment(pixels, view, Draws(generator, size, *own))
                 if first == 0:
@@ -129,34 +130,45 @@ def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
 
 
 class Samples(Dataset[Sample]):
-    """What each of some transforms makes of an image; their draws, if any, are those of `seed` and key."""
+    """What a function makes of the image of each key, or the error of reading it."""
 
-    def __init__(
-        self,
-        dataset: ImageDataset,
-        transforms: Sequence[Any],
-        seed: int | None = None,
-        image_size: int | None = None,
-    ) -> None:
-        self._dataset, self._transforms, self._seed, self._image_size = dataset, transforms, seed, image_size
+    def __init__(self, make: Callable[[Key], list[Tensor]]) -> None:
+        self._make = make
 
     def __getitem__(self, key: Key) -> Sample:
         try:
-            image = self._dataset.image(key[1])
+            return key[1], self._make(key)
         except DataError as error:
             return key[1], str(error)
-        if self._seed is None:
-            return key[1], [torch.as_tensor(transform(image)) for transform in self._transforms]
-        image = scaled_to_square(image, self._image_size)
-        with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
-            torch.default_generator.manual_seed(derive_seed("views", self._seed, *key))
-            return key[1], [torch.as_tensor(transform(image)) for transform in self._transforms]
+
+
+def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int, key: Key) -> list[Tensor]:
+    """Return the crop that each view begins with: torchvision's, drawn by seed and key.
+
+    The image is first scaled to a square of `size`, if that is given. Pixels are Pillow's, within 1/255.
+    """
+    pixels = np.array(scaled_to_square(dataset.image(key[1]), size))
+    image, crops = torch.from_numpy(pixels).permute(2, 0, 1), list[Tensor]()
+    with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
+        torch.default_generator.manual_seed(derive_seed("views", seed, *key))
+        for op in (view[0] for view in views):
+            top, left, h, w = RandomResizedCrop.get_params(image, op.scale, op.ratio)
+            part = image[None, :, top : top + h, left : left + w]
+            # 8-bit values are resized fastest where the three of a pixel lie together
+            part = part.contiguous(memory_format=torch.channels_last)
+            crops.append(F.interpolate(part, (op.size, op.size), mode=op.interpolation, antialias=True))
+    return crops
+
+
+def whole_image(dataset: ImageDataset, transform: Any, key: Key) -> list[Tensor]:
+    """Return what a transform makes of the PIL image."""
+    return [torch.as_tensor(transform(dataset.image(key[1])))[None]]
 
 
 def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, str]]:
     """Return the readable images' places, a batch `[B, 3, h, w]` of each view, and the others' errors."""
     readable = [(place, views) for place, views in samples if not isinstance(views, str)]
-    views = [torch.stack(images) for images in zip(*(views for _, views in readable), strict=True)]
+    views = [torch.cat(images) for images in zip(*(views for _, views in readable), strict=True)]
     errors = {place: error for place, error in samples if isinstance(error, str)}
     return [place for place, _ in readable], views, errors
 
@@ -239,13 +251,7 @@ class TrainLoader:
         self._seed, self._workers, self._device = seed, views.workers, torch.device(device)
         self._labels, candidates = torch.from_numpy(dataset.labels.copy()).to(device), dataset.candidates
         self._candidates = None if candidates is None else torch.from_numpy(candidates.copy()).to(device)
-        crops = [
-            v2.RandomResizedCrop(op.size, op.scale, op.ratio, InterpolationMode(op.interpolation))
-            for op in (op for view in views.train for op in view[:1])
-            if isinstance(op, ops.RandomResizedCrop)  # as `ViewsConfig` has it for worker processes
-        ]
-        tensors = [v2.Compose([crop, v2.PILToTensor()]) for crop in crops]
-        self._samples = Samples(dataset, tensors, seed, image_size)
+        self._samples = Samples(partial(random_crops, dataset, image_size, views.train, seed))
         self._finish = [TensorViews([view[1:]], mean, std) for view in views.train]
         self._pixels: Tensor | None = None
         if views.backend == "tensor":
@@ -304,7 +310,7 @@ def eval_images(
     how = {"interpolation": eval_view.interpolation, "crop_pct": eval_view.crop_pct}
     # the prefetcher's form leaves values in 8 bits; they are normalised in batches
     transform = create_transform(eval_view.size, **how, use_prefetcher=True)
-    samples, device = Samples(dataset, [transform]), torch.device(device)
+    samples, device = Samples(partial(whole_image, dataset, transform)), torch.device(device)
     labels, every = torch.from_numpy(dataset.labels.copy()), range(len(dataset))
     channel_mean, channel_std = (torch.tensor(each, device=device).view(3, 1, 1) for each in (mean, std))
     keys: list[list[Key]] = [[(0, i) for i in every[n : n + batch_size]] for n in every[::batch_size]]

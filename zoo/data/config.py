@@ -213,8 +213,8 @@ class ViewsConfig(Config):
 
     backend: Literal["tensor", "stream"] = "tensor"
     """`tensor`: all images are decoded once and stay on the training device, views are made there in batches;
-    for data of one size that fits. `stream`: worker processes decode and crop with PIL, the operations after
-    the crop run in batches on the device."""
+    for data of one size that fits. `stream`: worker processes decode and crop, the operations after the crop
+    run in batches on the device."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes of each rank (`stream`, evaluation), no more than it has cores; 0: none."""
     cache: bool = False

@@ -66,7 +66,7 @@ def train_classifier(
         raise ZooError(f'model: found no "num_features" of {dim}, as timm has it; "linear" takes any model')
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
-        few = Subset(fraction=protocol.fraction, seed=protocol.seed)
+        few = Subset(fraction=protocol.fraction, seed=protocol.seed)  # as a recipe's `data.subset` draws them
         train_set = train_set.subset(select_subset(few, train_set.labels, train_set.num_classes))
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
