@@ -142,6 +142,7 @@ def test_published_figures_are_of_shipped_recipes() -> None:
     ("use", "words"),
     [
         (lambda out: zoo.table(), "found no name"),
+        (lambda out: zoo.sweep(PACO, vary={"training.seed": [1, 2]}, out=out), "give seeds"),
         (lambda out: zoo.sweep(PACO, vary={"objective.tau": 0.1}, out=out), "objective.tau"),
         (lambda out: zoo.sweep(PACO, vary={"objective.tua": [0.1]}, out=out), 'Did you mean "tau"'),
         (lambda out: zoo.sweep(PACO, seeds=3, out=out), "found 3, expected a list"),  # type: ignore[arg-type]

@@ -182,8 +182,7 @@ def reproduce(
             settings = protocol.model_dump(mode="json", exclude={"protocol"})
             evaluate(made, each.protocol, data, resume=each.protocol in TRAINED, **settings)
             made = hub.open(made.path)
-    counts = test_set.class_counts, train_set.class_counts
-    figures = judged(own, from_release(made), *counts, seeds, tolerance)
+    figures = judged(own, from_release(made), test_set.class_counts, train_set.class_counts, seeds, tolerance)
     hashes = ("weights_sha256", "centers_sha256")
     same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
     return Reproduction(recorded, made, figures, len(seeds), same)

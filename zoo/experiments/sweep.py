@@ -68,7 +68,6 @@ class SweepFile(Config):
     """By title a number out of `RunRecord.figures`: `NAME`, `NAME - NAME`, or `NAME or NAME`, where the
     second stands in for the first in runs that lack it. None: accuracies, loss and uniformity."""
     found: str | None = None
-    """What was found, with date and machine."""
 
 
 def read_sweep(name: str | Path) -> SweepFile | None:
@@ -129,8 +128,7 @@ def sweep(
     first = names[0]
     name = Path(first.name if isinstance(first, Recipe) else str(first)).name.removesuffix(".yaml")
     about = None if isinstance(first, Recipe) else read_sweep(first)
-    if about is not None:
-        names = names[1:] or about.recipes
+    names = names if about is None else names[1:] or about.recipes
     about = about or SweepFile(question=f"Sweep of {name}", source="zoo sweep", recipes=[name])
     runs = lay_out(names, about.set | dict(vary or {}), about.seeds if seeds is None else seeds)
     return run_all(runs, RUNS / "sweeps" / name if out is None else Path(out), about, data, resume=resume)
@@ -183,6 +181,8 @@ def lay_out(
     recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
     """Return the recipes of all runs, by `POINT/seed_N`: all points with one seed after another."""
+    if "training.seed" in vary:
+        raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
     axes = dict[str, dict[str, Any]]()  # of each key the values, by the words that name a point
     for key, given in {"training.seed": seeds, **vary}.items():
         if not (isinstance(given, Mapping | Sequence) and given) or isinstance(given, str):

@@ -70,9 +70,8 @@ class Results:
             if (shown[["medium", "few"]] == "-").all(axis=None):  # balanced data: "many" repeats the accuracy
                 shown = shown.assign(many="-")
             shown = shown.loc[:, (shown != "-").any()]
-            numbers = {*METRICS, "epochs", "published"}
-            words = [place for place, name in enumerate(shown.columns) if name not in numbers]
-            table = markdown_table(list(shown), shown.to_numpy().tolist(), left=words)
+            left = [i for i, name in enumerate(shown) if name not in (*METRICS, "epochs", "published")]
+            table = markdown_table(list(shown), shown.to_numpy().tolist(), left)
             parts += [f"**{escaped(data)}**", table]
         notes = "\n".join(f"- {escaped(note)}" for note in self.notes)
         return "\n\n".join([*parts, LEGEND, *filter(None, [notes])]) + "\n"

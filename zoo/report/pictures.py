@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def draw_numbers(numbers: pd.DataFrame, file: Path) -> None:
         for axes, name in zip(panels, numbers, strict=True):
             axes.plot(numbers[name], numbers.index.get_level_values("point"), "o", color=FAINT)
             axes.errorbar(means[name], means.index, xerr=deviations[name], fmt="D", color=COLORS[0])
-            axes.set_title(str(name).replace("_", " "), wrap=True)
+            axes.set_title(textwrap.fill(str(name).replace("_", " "), 22))  # the width of a panel
         panels[0].set_ylim(len(means) - 0.5, -0.5)  # which all panels share
         made.supxlabel("dots: seeds; diamonds: mean ± standard deviation", fontsize=7)
     _save(made, file)
