@@ -65,9 +65,7 @@ class LinearFullProtocol(Trained):
     @model_validator(mode="after")
     def _falls_while_it_trains(self) -> Self:
         if max(self.milestones, default=0) >= self.epochs:
-            raise ValueError(
-                f"milestones: found {self.milestones}, expected fewer than epochs ({self.epochs})"
-            )
+            raise ValueError(f"milestones: found {self.milestones}, expected fewer than {self.epochs} epochs")
         return self
 
 
