@@ -4,8 +4,6 @@ Sources: BitFit (biases alone), Zaken et al. 2021, https://arxiv.org/abs/2106.10
 https://arxiv.org/abs/2106.09685, by Hugging Face's `peft`.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Collection, Sequence
