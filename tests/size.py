@@ -14,7 +14,6 @@ ROOMS = {
     "report": 1300, "cli": 750, "top level": 700,
 }  # fmt: skip
 # still to be reached: until then these may only fall
-NOT_YET = {"top level": 1050, "zoo/ in all": 17_150}
 
 
 def lines(path: Path) -> int:
@@ -35,7 +34,7 @@ def sizes() -> list[tuple[str, int, int]]:
     rows += [("tests/ in all", sum(map(lines, (ROOT / "tests").rglob("*.py"))), 16_000)]
     rows += [("README.md, bytes", (ROOT / "README.md").stat().st_size, 16_000)]
     rows += [("longest recipe", max(map(lines, (ROOT / "recipes").glob("*.yaml"))), 45)]
-    return [(name, found, NOT_YET.get(name, limit)) for name, found, limit in rows]
+    return rows
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import zoo
 from tests import warm
 from tests.data_fixtures import photo
 from zoo.errors import DataError, RecipeError
-from zoo.pretraining import plan_finetuning
+from zoo.experiments.pretraining import plan_finetuning
 from zoo.recipe import Recipe
 
 MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"

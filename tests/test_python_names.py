@@ -11,9 +11,9 @@ from torch import nn
 
 import zoo
 from zoo.errors import ZooError
+from zoo.experiments.pretraining import plan_finetuning
 from zoo.experiments.records import find
 from zoo.hub import named, resolve
-from zoo.pretraining import plan_finetuning
 
 PACO = "cifar_resnet20.paco_digits_lt50"
 

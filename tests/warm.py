@@ -24,7 +24,13 @@ from unittest import mock
 ROOT = Path(__file__).parents[1]
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["zoo.cli", "zoo.pretraining", "zoo.evaluation.evaluate", "matplotlib.figure", "sklearn.datasets"]
+    [
+        "zoo.cli",
+        "zoo.experiments.pretraining",
+        "zoo.evaluation.evaluate",
+        "matplotlib.figure",
+        "sklearn.datasets",
+    ]
 )
 
 

@@ -9,7 +9,6 @@ from . import functional as functional
 from . import hub as hub
 from . import modules as modules
 from . import objectives as objectives
-from . import pretraining as pretraining
 from . import release as release
 from . import training as training
 from .catalog import list_models as list_models
@@ -23,6 +22,9 @@ from .evaluation.embed import embed as embed
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.predict import Prediction as Prediction
 from .evaluation.predict import predict as predict
+from .experiments.pretraining import finetune as finetune
+from .experiments.pretraining import pretrain as pretrain
+from .experiments.pretraining import snapshot as snapshot
 from .experiments.reproduce import Reproduction as Reproduction
 from .experiments.reproduce import reproduce as reproduce
 from .experiments.sweep import Sweep as Sweep
@@ -36,9 +38,6 @@ from .hub.fetch import pull as pull
 from .hub.push import push as push
 from .modules.centers import Centers as Centers
 from .objectives import register_objective as register_objective
-from .pretraining import finetune as finetune
-from .pretraining import pretrain as pretrain
-from .pretraining import snapshot as snapshot
 from .release.release import Release as Release
 from .report.diagnose import Report as Report
 from .report.diagnose import diagnose as diagnose

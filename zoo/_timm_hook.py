@@ -4,8 +4,6 @@
 registration waits for whoever imports timm; it happens inside that import, before the importer sees timm.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """Where the recipes and the shipped releases lie, and which names they have. Imports no torch."""
 
-from __future__ import annotations
-
-import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from os.path import isfile
@@ -46,13 +43,6 @@ def _matching(names: Iterable[str], pattern: str) -> list[str]:
 def sweep_path(name: str) -> Path:
     """Return the file of the shipped sweep `name`; it need not exist."""
     return shared_folder("recipes") / "sweeps" / f"{name}.yaml"
-
-
-def recipe_header(text: str) -> dict[str, str]:
-    """Return the facts in a recipe's first comment lines, `# Target: ...`, each on one line, by name."""
-    header = re.match(r"(?:#.*\n)*", text)
-    facts = re.findall(r"^# ([A-Z][a-z]+): +(.*(?:\n#   .*)*)", header[0] if header else "", re.MULTILINE)
-    return {name: " ".join(fact.replace("\n#", "").split()) for name, fact in facts}
 
 
 def release_path(name: str) -> Path | None:

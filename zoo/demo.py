@@ -1,19 +1,17 @@
 """The main job on embedded data, start to finish: pretrain, release, load back, measure, look."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from zoo import pretraining
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.metrics import plain
+from zoo.experiments import pretraining
 from zoo.files import is_unused
 from zoo.recipe import Recipe
 from zoo.release import Release
@@ -21,29 +19,25 @@ from zoo.training import build_objective, cpu_threads
 
 MOCO = "cifar_resnet20.moco_v2_ft_digits"
 PACO = "cifar_resnet20.paco_digits_lt50"
-CROSS_ENTROPY = "cifar_resnet20.ce_digits_lt50"
 BALANCED_SOFTMAX = "cifar_resnet20.balanced_softmax_digits_lt50"
+CLASSIFIERS = {
+    "cross-entropy": "cifar_resnet20.ce_digits_lt50",
+    "Balanced Softmax": BALANCED_SOFTMAX,
+    "PaCo": PACO,
+}
 
 
 def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """Train and measure everything the demo shows, and print it.
+    """Train and measure everything the demo shows, print it, and return the metrics of each method.
 
-    Args:
-        out: new or empty folder; each training gets a release folder in it.
-        seed: of every training.
-        overrides: changes to every recipe, e.g. fewer epochs in a test.
-
-    Returns:
-        The printed table: metrics of each method.
-
-    Raises:
-        TrainingError: if `out` holds something already.
+    Each training writes a release into a folder of `out`, which must be new or empty, else TrainingError;
+    `overrides` change every recipe.
     """
     if not is_unused(out):
         raise TrainingError(f'"{out}" is not an empty folder; remove it, or choose another with --out')
     began = time.monotonic()
     changes = [f"training.seed={seed}", *overrides]
-    recipes = {name: Recipe.load(name, changes) for name in (MOCO, CROSS_ENTROPY, BALANCED_SOFTMAX, PACO)}
+    recipes = {name: Recipe.load(name, changes) for name in (MOCO, *CLASSIFIERS.values())}
     moco = recipes[MOCO]
     every, tail = (open_dataset(recipes[name].data, "train", None).class_counts for name in (MOCO, PACO))
     print(
@@ -59,11 +53,7 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         "random encoder": probe(random_encoder(moco), moco),
         "MoCo v2 + FT": _recorded(made[MOCO], "few_shot"),
     }
-    rows = {
-        "cross-entropy": _recorded(made[CROSS_ENTROPY], "classifier"),
-        "Balanced Softmax": _recorded(made[BALANCED_SOFTMAX], "classifier"),
-        "PaCo": _recorded(made[PACO], "classifier"),
-    }
+    rows = {words: _recorded(made[name], "classifier") for words, name in CLASSIFIERS.items()}
     folder = made[PACO].path
     few_shot = "\n".join(f"{name:16}  {row['accuracy']:.1f}" for name, row in unlabelled.items())
     print(f"""

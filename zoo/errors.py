@@ -1,7 +1,5 @@
 """Errors a user can cause: one line that names the thing, what was found and what was expected."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -1,7 +1,5 @@
 """Files that are either whole or absent."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

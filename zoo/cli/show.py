@@ -59,9 +59,9 @@ def _weights_row(name: str) -> tuple[str, ...]:
 
 
 def _recipe_row(name: str) -> tuple[str, ...]:
-    target = catalog.recipe_header(catalog.recipe_text(catalog.recipe_path(name)))["Target"]
-    found = re.match(r"([\d.]+ [^;]+);[^[]*(\[[VM]\])", target)
-    return name, " ".join(found.groups()) if found else "none"
+    text = catalog.recipe_text(catalog.recipe_path(name)).replace("\n#  ", "")  # a fact may go over lines
+    found = re.search(r"^# Target: +([\d.]+ [^;]+);[^[\n]*(\[[VM]\])", text, re.MULTILINE)
+    return name, " ".join(" ".join(found.groups()).split()) if found else "none"
 
 
 def _sweep_row(name: str) -> tuple[str, ...]:

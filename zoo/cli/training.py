@@ -35,7 +35,7 @@ def pretrain(
     if recipe is data is init is arch is None:
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     check_early(recipe=recipe, data=data, out=out)
-    from zoo import pretraining
+    from zoo.experiments import pretraining
     from zoo.recipe.planning import plan_pretraining
 
     given = with_device(overrides, device)

@@ -243,8 +243,8 @@ def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
     if path is not None and (not isfile(path) or path.suffix.lower() == ".parquet"):
         given = as_data(labels)
         dataset = open_dataset(given.config, "train", given.root)
-        names = [*dataset.class_names]
-        empty = [name for name, images in zip(names, dataset.class_counts, strict=True) if not images]
+        names, counts = [*dataset.class_names], dataset.class_counts
+        empty = [name for name, images in zip(names, counts, strict=True) if not images]
         if empty and isinstance(given.config.source, Folder):  # which timm would not have counted
             raise ReleaseError(f"labels: found no image in the folder {few(empty)}, expected some in each")
         natural = sorted(names, key=natural_key)

@@ -94,8 +94,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 "plain values are read; save its state_dict() where its code is installed"
             ) from None
         raise ReleaseError(f"{file}: damaged, or no dict of torch.save or safetensors") from None
-    tensors: dict[str, Tensor] = {}
-    entries: dict[str, str] = {}
+    tensors, entries = dict[str, Tensor](), dict[str, str]()
     for name, found in leaves.items():
         value = content[name]
         number = isinstance(value, Tensor) and value.numel() == 1 and "." not in str(name)  # e.g. best_acc1

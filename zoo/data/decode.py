@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import PIL
+from filelock import FileLock
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from rich.console import Console
@@ -22,7 +23,7 @@ from rich.progress import track
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
-from zoo.files import cache_folder, turn, write_atomic, write_text, writing
+from zoo.files import cache_folder, write_atomic, write_text, writing
 from zoo.release.tensors import to_rgb
 
 if TYPE_CHECKING:
@@ -129,14 +130,16 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
     file = cache_folder("decoded") / f"{key.hexdigest()[:32]}.raw"
     width, height = (image_size, image_size) if image_size else dataset.size_of(0)
     checksum = file.with_suffix(".sha256")
-    with writing(f'"{file}"', DataError), turn(file.with_suffix(".lock")):
-        with suppress(FileNotFoundError, ValueError):  # not there, or cut short
-            kept = np.memmap(file, np.uint8, "c", shape=(len(dataset), 3, height, width))
-            if checksum.read_text() == hashlib.sha256(kept.data).hexdigest():
-                return kept
-        pixels = _decoded(dataset, image_size)
-        write_atomic(file, pixels.tofile)
-        write_text(checksum, hashlib.sha256(pixels.data).hexdigest())
+    with writing(f'"{file}"', DataError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
+            with suppress(FileNotFoundError, ValueError):  # not there, or cut short
+                kept = np.memmap(file, np.uint8, "c", shape=(len(dataset), 3, height, width))
+                if checksum.read_text() == hashlib.sha256(kept.data).hexdigest():
+                    return kept
+            pixels = _decoded(dataset, image_size)
+            write_atomic(file, pixels.tofile)
+            write_text(checksum, hashlib.sha256(pixels.data).hexdigest())
     return pixels
 
 

@@ -20,10 +20,10 @@ from zoo.config import is_number
 from zoo.data.any_data import Data, own_root
 from zoo.errors import ReleaseError, ZooError, processes
 from zoo.evaluation.evaluate import evaluate, open_own, parse_protocol
+from zoo.experiments.pretraining import pretrain
 from zoo.experiments.records import RunRecord, find, from_release
 from zoo.files import RUNS
 from zoo.functional import frequency_groups
-from zoo.pretraining import pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import TRAINED
 from zoo.release import Release, format

@@ -20,10 +20,10 @@ from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import Data, own_root
 from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
 from zoo.evaluation.metrics import mean_interval
+from zoo.experiments.pretraining import open_sets, plan_finetuning, pretrain
 from zoo.experiments.records import from_release
 from zoo.experiments.table import Results, mean_text, tabulate
 from zoo.files import RUNS, is_unused, write_text, writing
-from zoo.pretraining import open_sets, plan_finetuning, pretrain
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.release import Release
