@@ -132,9 +132,6 @@ def test_the_crops_of_workers_are_torchvisions(tmp_path):
         assert (found * torch.tensor(STD).view(3, 1, 1) - expected).abs().max() <= 2 / 255
 
 
-# --- ranks ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def many():
     """180 images with candidates."""
@@ -212,9 +209,6 @@ def test_sampling_by_class_needs_every_label():
     for unlabelled in (data.without_labels(), one_unknown):
         with pytest.raises(DataError, match=message):
             make(unlabelled, sampling="class_balanced")
-
-
-# --- evaluation -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
