@@ -139,9 +139,6 @@ def test_the_crops_of_workers_are_torchvisions_of_pillows_images(tmp_path, endin
             assert (pixels.round() - expected).abs().max() <= 1
 
 
-# --- ranks ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def many():
     """180 images with candidates."""
@@ -219,9 +216,6 @@ def test_sampling_by_class_needs_every_label():
     for unlabelled in (data.without_labels(), one_unknown):
         with pytest.raises(DataError, match=message):
             make(unlabelled, sampling="class_balanced")
-
-
-# --- evaluation -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,6 @@ def test_a_matrix_can_be_given_and_batches_have_the_candidates_of_their_images(b
         assert np.array_equal(batch.candidates.numpy(), matrix[batch.index.numpy()].astype(bool))
 
 
-# --- classes that cannot be learned, or hardly ------------------------------------------------------------
-
 CE, MOCO = "cifar_resnet20.ce_digits_lt50", "cifar_resnet20.moco_v2_ft_digits_lt50"
 PACO, SUP_CON = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.sup_con_digits_lt50"
 

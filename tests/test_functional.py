@@ -121,9 +121,6 @@ def test_counts_that_are_none_are_refused_by_every_equation(counts: Any, found: 
             equation()
 
 
-# --- long tails
-
-
 def test_groups_by_frequency() -> None:
     groups = functional.frequency_groups(torch.tensor([101, 100, 20, 19, 0]))
     found = {name: members.nonzero().flatten().tolist() for name, members in groups.items()}

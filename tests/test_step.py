@@ -9,7 +9,7 @@ import pytest
 import torch
 from timm.utils import ModelEmaV3
 
-from tests.objective_helpers import SETTINGS
+from tests.objective_helpers import SETTINGS, VIT
 from tests.test_streaming import Watch
 from tests.test_training import recipe, run
 from zoo.data import Batch, open_dataset
@@ -85,11 +85,10 @@ def test_batches_that_do_not_suit_batchnorm_or_the_ranks_are_refused(
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
 def test_compiled_encoders_train_alike_and_are_themselves_again_afterwards(tmp_path: Path) -> None:
-    vit = ("name=test_vit.x", "backbone.arch=test_vit", "backbone.args={img_size: 32, patch_size: 8}")
-    short = (*vit, "training.drop_last=true", "training.batch_size=128", "objective.head_batchnorm=false")
-    short = (*short, "training.observe_every=2")
-    plain = run(recipe("moco", *short, "objective.key_groups=1"), tmp_path / "a")
-    fast = run(recipe("moco", *short, "objective.key_groups=1", "training.compile=default"), tmp_path / "b")
+    short = (*VIT, "training.drop_last=true", "training.batch_size=128", "training.observe_every=2")
+    short = (*short, "objective.head_batchnorm=false", "objective.key_groups=1")
+    plain = run(recipe("moco", *short), tmp_path / "a")
+    fast = run(recipe("moco", *short, "training.compile=default"), tmp_path / "b")
     assert not any("forward" in vars(module) for module in fast.modules())
     assert list(fast.state_dict()) == list(plain.state_dict())
     rows = [RunFolder(tmp_path / name).rows() for name in "ab"]
