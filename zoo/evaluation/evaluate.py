@@ -119,7 +119,8 @@ def _evaluate(
     # what a model with a classifier was trained on is not known: the data's training images do not tell
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
-        warn_of_shared(train_set, test_set)
+        if not is_own:  # of its own the training has told
+            warn_of_shared(train_set, test_set)
     searched = (train_set if reads_training else None) or test_set
     if not classifies and (searched.class_counts > 0).sum() < 2:
         raise DataError(f"{protocol.protocol}: found images of 1 class, expected two or more")
