@@ -45,7 +45,7 @@ def evaluate(
     Args:
         release_or_model: a release, its name or folder; `timm:ARCH.TAG` for timm's own weights without their
             classifier; or a headless model, images `[B, 3, S, S]` to features `[B, D]`, for "classifier" one
-            that makes scores `[B, C]` of the data's classes. It may be compiled or a `DataParallel`.
+            that makes scores `[B, C]` of the data's classes. It may be compiled, a `DataParallel`, in bf16.
         protocol: on features that are computed once, "linear", "knn", "few_shot", "retrieval" or "classifier"
             (the learned centers); trained on augmented images, for figures that are compared with papers,
             "linear_full", the published linear evaluation, or "semi_supervised". Several, in a list, compute
@@ -141,11 +141,10 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
 
 def _recorded(release: Release, protocol: str) -> dict[str, Any]:
     """Return the settings of the first entry that a release records for a protocol."""
-    for entry in release.metrics["evaluations"]:
-        if entry["protocol"] == protocol:
-            seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-            return {**(entry.get("settings") or {}), **seed}
-    return {}
+    found = (each for each in release.metrics["evaluations"] if each["protocol"] == protocol)
+    entry: dict[str, Any] = next(found, {})
+    seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
+    return {**(entry.get("settings") or {}), **seed}
 
 
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:

@@ -98,9 +98,8 @@ def measure(
     if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
     labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
-    beside = {}
-    if (classes := len({*labels.tolist()})) < len(names):
-        beside["classes_measured"] = classes
+    classes = len({*labels.tolist()})
+    beside = {"classes_measured": classes} if classes < len(names) else {}
     if isinstance(protocol, of.RetrievalProtocol):
         bank, others = data.train if protocol.gallery == "train" else (None, None)
         bank = None if bank is None else _to_device(data, bank)
@@ -165,21 +164,17 @@ def run_protocol(
 
 
 def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Tensor:
-    """Return the logits `[N, C]` of the learned centers, or of a model that ends in a classifier."""
+    """Return logits `[N, C]`: of the centers, less `tau` times the log prior, or those that a model makes."""
     if tau is not None and (centers is None or (centers.class_counts < 0).any()):
         raise ZooError("classifier: tau: found no training images of each class, which make the prior")
     if centers is None:
         check_features(data.test, "classifier: scores", dim=data.train_set.num_classes)
         return data.test
-    return (centers if tau is None else without_prior(centers, tau)).logits(data.test)
-
-
-def without_prior(centers: Centers, tau: float) -> Centers:
-    """Take `tau` times the log prior off; a class without training images is then never predicted."""
-    counts = centers.class_counts
-    bias = post_hoc_adjusted(centers.bias, counts, tau=tau)
-    weight, bias = mask_classes(centers.weight, bias, counts == 0)
-    return centers._replace(weight=weight, bias=bias)
+    if tau is not None:  # a class without training images is then never predicted
+        bias, counts = post_hoc_adjusted(centers.bias, centers.class_counts, tau=tau), centers.class_counts
+        weight, bias = mask_classes(centers.weight, bias, counts == 0)
+        centers = centers._replace(weight=weight, bias=bias)
+    return centers.logits(data.test)
 
 
 def _to_device(data: ProbeData, features: Tensor) -> Tensor:

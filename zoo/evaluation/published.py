@@ -21,6 +21,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig
 from zoo.data.batches import derive_seed
 from zoo.data.config import Subset
+from zoo.data.decode import opened
 from zoo.data.long_tail import select_subset
 from zoo.errors import DataError, ZooError
 from zoo.objectives import Classify, DataInfo
@@ -91,18 +92,17 @@ def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
     """Return `tensor` if all training images have one size and take less than 4 GiB, on any machine."""
     first: tuple[int, int] | None = None
     for index in range(len(train_set)):
-        with suppress(DataError):  # the loader reports it
-            size = train_set.size_of(index)
-            first = first or size
-            if size != first or 3 * len(train_set) * math.prod(first) >= 4 << 30:
+        # the loader reports an unreadable one
+        with suppress(DataError), opened(train_set.item(index), train_set.name_of(index)) as image:
+            first = first or image.size
+            if image.size != first or 3 * len(train_set) * math.prod(first) >= 4 << 30:
                 return "stream"
     return "tensor" if first else "stream"
 
 
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:
     """Return the recipe of the training: the objective `classify` with the protocol's settings."""
-    encoder = data.encoder
-    arch = name_of(encoder.model)
+    encoder, arch = data.encoder, name_of(data.encoder.model)
     if isinstance(protocol, LinearFullProtocol):
         frozen, optimizer, drop_last = True, "momentum", False
         name = "multistep" if protocol.milestones else "constant"
