@@ -10,6 +10,7 @@ import torchvision
 from torch import nn
 
 import zoo
+from tests.release_helpers import trained_encoder
 from zoo.errors import DataError
 from zoo.evaluation import extract
 from zoo.release import Release
@@ -137,3 +138,48 @@ def test_features_are_those_of_evaluation_mode_and_the_model_is_left_as_it_was()
     assert alone.labels.tolist() == [-1] * 7
     with pytest.raises(DataError, match=r"returned \[4, 8, 6, 6\], expected \[4, D\]"):
         extract(encoder()[:3], batches(), device="cpu")
+
+
+class Odd(nn.Module):
+    """A CIFAR ResNet's maps behind a forward pass that torch.fx cannot trace, or traces to something else."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.maps, self.way, self.seen = trained_encoder(), way, torch.zeros(4, 64)
+        self.maps.reset_classifier(0, "")
+        self.maps.layer3.register_forward_hook(lambda *given: setattr(self, "seen", given[-1].mean((2, 3))))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        maps = self.maps(x)
+        if self.way == "branch":
+            return maps.mean((2, 3)) if float(x.mean()) < 9 else maps
+        if self.way == "tuple":
+            return maps, maps
+        return {"hook": lambda: self.seen, "view": lambda: maps.contiguous().view(len(x), -1)}[self.way]()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("way", ["plain", "branch", "hook", "view"])
+def test_the_features_of_whole_batches_are_the_models_own(way: str, dtype: torch.dtype) -> None:
+    model = (trained_encoder() if way == "plain" else Odd(way)).to(dtype).eval()
+    before = {key: (value.clone(), value.stride()) for key, value in model.state_dict().items()}
+    images = torch.randn(71, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    found = extract(model, images.split(40), device="cpu").features
+    with torch.no_grad():
+        expected = model.float()(images)
+    error = (found - expected).norm() / expected.norm()
+    assert error < (1e-5 if dtype == torch.float32 else 0.05)
+    for key, value in model.to(dtype).state_dict().items():
+        assert torch.equal(value, before[key][0]) and value.stride() == before[key][1]
+
+
+def test_a_batch_of_what_are_no_features_is_refused() -> None:
+    with pytest.raises(DataError, match=r"the model returned .*tuple.*, expected \[40, D\]"):
+        extract(Odd("tuple"), [torch.zeros(40, 3, 16, 16)], device="cpu")
+
+
+def test_a_release_is_measured_in_bf16_as_a_model(paco: Release) -> None:
+    half = zoo.load(paco.path, dtype=torch.bfloat16)
+    for protocol in ("knn", "linear"):
+        found, full = (zoo.evaluate(each, protocol, "digits", save=False) for each in (half, paco))
+        assert found["metrics"]["accuracy"] == pytest.approx(full["metrics"]["accuracy"], abs=2)

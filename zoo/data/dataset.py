@@ -19,7 +19,7 @@ from PIL import Image
 
 from zoo.config import plain_kind
 from zoo.data.config import Memory
-from zoo.data.decode import read_image, read_size, shown
+from zoo.data.decode import read_image, shown
 from zoo.errors import DataError, did_you_mean, few
 from zoo.release.tensors import ImageList
 
@@ -94,10 +94,6 @@ class ImageDataset:
     def image(self, index: int) -> Image.Image:
         """Return image `index` as RGB; raise DataError naming it where it cannot be read."""
         return read_image(self.item(index), self.name_of(index))
-
-    def size_of(self, index: int) -> tuple[int, int]:
-        """Return width and height of image `index`, not decoding it; raise DataError as `image` does."""
-        return read_size(self.item(index), self.name_of(index))
 
     def name_of(self, index: int) -> str:
         """Return the name of image `index`: its path in the data set, or its place in a file."""

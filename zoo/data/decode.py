@@ -36,20 +36,15 @@ _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C
 
 def read_image(source: Any, name: str) -> Image.Image:
     """Return a `Path`, bytes or what `_IMAGE` lists as RGB; DataError names it and why it cannot be read."""
-    with _opened(source, name) as image:
+    with opened(source, name) as image:
         if 0 in image.size:
             raise ValueError(f"found {image.width} x {image.height} pixels")
         return to_rgb(image)
 
 
-def read_size(source: Any, name: str) -> tuple[int, int]:
-    """Return width and height of an image, without decoding a file; otherwise as `read_image`."""
-    with _opened(source, name) as image:
-        return image.size
-
-
 @contextmanager
-def _opened(source: Any, name: str) -> Iterator[Image.Image]:
+def opened(source: Any, name: str) -> Iterator[Image.Image]:
+    """Yield an image whose file is not decoded yet; also what goes wrong with it inside is a DataError."""
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise ValueError("found no regular file")  # reading a pipe or a device may never end
@@ -116,8 +111,7 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
     With `cache` those that need decoding are kept in a file below `$XDG_CACHE_HOME/zoo/decoded`, with its
     SHA-256 beside it; where it is intact it is mapped. DataError for unreadable images and other sizes.
     """
-    encoded = dataset.encoded() if cache else None
-    if encoded is None:
+    if not cache or (encoded := dataset.encoded()) is None:
         return _decoded(dataset, image_size)
     files, selection = encoded
     key = hashlib.sha256(f"{PIL.__version__} {image_size} {len(dataset)} {selection}".encode())
@@ -128,7 +122,7 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
             # a copy can bring an old modification time along, but nobody sets the time of the change itself
             key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     file = cache_folder("decoded") / f"{key.hexdigest()[:32]}.raw"
-    width, height = (image_size, image_size) if image_size else dataset.size_of(0)
+    width, height = (image_size, image_size) if image_size else dataset.image(0).size
     checksum = file.with_suffix(".sha256")
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def evaluate(
     Args:
         release_or_model: a release, its name or folder; `timm:ARCH.TAG` for timm's own weights without their
             classifier; or a headless model, images `[B, 3, S, S]` to features `[B, D]`, for "classifier" one
-            that makes scores `[B, C]` of the data's classes. It may be compiled or a `DataParallel`.
+            that makes scores `[B, C]` of the data's classes. It may be compiled, a `DataParallel`, in bf16.
         protocol: on features that are computed once, "linear", "knn", "few_shot", "retrieval" or "classifier"
             (the learned centers); trained on augmented images, for figures that are compared with papers,
             "linear_full", the published linear evaluation, or "semi_supervised". Several, in a list, compute

@@ -181,7 +181,7 @@ def run_protocol(
 
 
 def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Tensor:
-    """Return the logits `[N, C]` of the learned centers, or of a model that ends in a classifier."""
+    """Return logits `[N, C]`: of the centers, less `tau` times the log prior, or those that a model makes."""
     if tau is not None and (centers is None or (centers.class_counts < 0).any()):
         raise ZooError("classifier: tau: found no training images of each class, which make the prior")
     if centers is None:

@@ -87,8 +87,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
         return mean, None
     from scipy import stats
 
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    return mean, float(stats.t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
+    return mean, float(stats.t.ppf(0.975, count - 1) * stats.sem(values))
 
 
 def draws_metrics(

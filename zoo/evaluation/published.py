@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -21,8 +22,9 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig
 from zoo.data.batches import derive_seed
 from zoo.data.config import Subset
+from zoo.data.decode import opened
 from zoo.data.long_tail import select_subset
-from zoo.errors import ZooError
+from zoo.errors import DataError, ZooError
 from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
@@ -90,15 +92,19 @@ def train_classifier(
 
 def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
     """Return `tensor` if all training images have one size and take less than 4 GiB, on any machine."""
-    first, rows = train_set.size_of(0), range(len(train_set))
-    fits = 3 * len(train_set) * math.prod(first) < 4 << 30
-    return "tensor" if fits and all(train_set.size_of(row) == first for row in rows) else "stream"
+    first: tuple[int, int] | None = None
+    for index in range(len(train_set)):
+        # the loader reports an unreadable one
+        with suppress(DataError), opened(train_set.item(index), train_set.name_of(index)) as image:
+            first = first or image.size
+            if image.size != first or 3 * len(train_set) * math.prod(first) >= 4 << 30:
+                return "stream"
+    return "tensor" if first else "stream"
 
 
 def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set: ImageDataset) -> Recipe:
     """Return the recipe of the training: the objective `classify` with the protocol's settings."""
-    encoder = data.encoder
-    arch = name_of(encoder.model)
+    encoder, arch = data.encoder, name_of(data.encoder.model)
     if isinstance(protocol, LinearFullProtocol):
         train_only, optimizer, drop_last = list[str](), "momentum", False
         name = "multistep" if protocol.milestones else "constant"
