@@ -27,7 +27,7 @@ from zoo.training.step import Stepper
 
 REFUSED = Path(__file__).parent / "golden" / "pairs.json"
 EARLY = "{validation_fraction: 0.2, metric: accuracy, every: 1, patience: 2}"
-FEATURES = {
+FEATURES = {  # by the alphabet, as pairs are named
     "balanced_softmax": "objective.loss=balanced_softmax",
     "bf16": "training.precision=bf16",
     "class_balanced": "training.sampling=class_balanced",
@@ -38,9 +38,9 @@ FEATURES = {
     "early_stopping": f"training.early_stopping={EARLY}",
     "ema": "training.ema={decay: 0.8}",
     "feature_transform": "objective.feature_transform={start_epoch: 0}",
+    "frozen": "train_only=[]",
     "head_centers": "init={release: cifar_resnet20.paco_digits_lt50, head: centers}",
     "init": "init={release: cifar_resnet20.paco_digits_lt50}",
-    "frozen": "train_only=[]",
     "knn": "training.knn_every=1",
     "layer_decay": "optimizer.layer_decay=0.7",
     "ldam_drw": "method=ldam_drw",
@@ -95,7 +95,7 @@ def refused(kind: str) -> dict[str, str]:
 
 def sets(kind: str, refused: Collection[str]) -> list[list[str]]:
     """Return sets of features, no two of which are refused or set one key, that hold every other pair."""
-    names = [name for name in FEATURES if name not in refused]
+    names = [name for name in sorted(FEATURES) if name not in refused]
     left = {pair for pair in combinations(names, 2) if " + ".join(pair) not in refused}
     together = {pair for pair in left if len({FEATURES[name].partition("=")[0] for name in pair}) == 2}
     found = []
