@@ -14,7 +14,7 @@ import zoo
 from tests.benchmarks.harness import Row, gate, medians
 from zoo.evaluation import extract
 
-RELEASE, SIZE, IMAGES = "cifar_resnet32.paco_cifar100_lt100", 32, 256
+RELEASE, SIZE, IMAGES = "cifar_resnet32.paco_cifar100_lt100", 32, 1024
 
 
 def rows(device: torch.device) -> Iterator[Row]:
@@ -44,9 +44,9 @@ def _row(images: Tensor, dtype: torch.dtype, target: float, limit: float) -> Row
 
     reference = plain(theirs, last)
     equal = gate("features", ((ours() - reference).norm() / reference.norm()).item(), limit)
-    name = f"encode {IMAGES} images of 32x32, ResNet-32, {str(dtype).removeprefix('torch.')}"
+    name = f"encode {IMAGES:,} images of 32x32, ResNet-32, {str(dtype).removeprefix('torch.')}"
     forms = [ours, lambda: plain(theirs, last), lambda: plain(model, torch.contiguous_format)]
-    now, best, before = medians(forms, images.device)
+    now, best, before = medians(forms, images.device, 5)
     note = f"{IMAGES / now:,.0f} images/s, {before / now:.3g}x the model as it is loaded"
     shown = (f"{seconds * 1e3:.3g} ms" for seconds in (now, best))
     return Row(name, "channels_last, batches of 256", best / now, target, *shown, equal, note=note)

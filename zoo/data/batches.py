@@ -143,7 +143,7 @@ class Samples(Dataset[Sample]):
 
 
 def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int, key: Key) -> list[Tensor]:
-    """Return the crop that each view begins with: torchvision's, of Pillow's pixels within 1/255."""
+    """Return the crop that each view begins with: torchvision's, within 1/255 of Pillow's (bicubic 2/255)."""
     pixels = np.array(scaled_to_square(dataset.image(key[1]), size))
     image, crops = torch.from_numpy(pixels).permute(2, 0, 1), list[Tensor]()
     with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
