@@ -40,22 +40,6 @@ def test_queue_holds_exactly_the_last_rows_in_order(batches: list[int]) -> None:
         assert int(queue.valid.sum()) == len(last) and (queue.labels[~queue.valid] == -1).all()
 
 
-def test_teacher_is_a_copy_that_gets_no_gradient_and_follows_parameters_only() -> None:
-    student = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
-    teacher = MomentumEncoder(student)
-    assert not any(p.requires_grad for p in teacher.parameters())
-    assert not teacher(torch.randn(8, 3, 4, 4, requires_grad=True)).requires_grad
-    before = {n: v.clone() for n, v in teacher.module.state_dict().items()}
-    with torch.no_grad():
-        for p in student.parameters():
-            p.add_(1.0)
-        student[1].running_mean.fill_(7.0)
-    teacher.update([student], 0.9)
-    for name, p in teacher.module.named_parameters():
-        torch.testing.assert_close(p, 0.9 * before[name] + 0.1 * student.get_parameter(name))
-    assert torch.equal(teacher.module[1].running_mean, before["1.running_mean"])
-
-
 @pytest.mark.parametrize("batch", [16, 9, 3])
 def test_ghost_groups_have_their_own_statistics(batch: int) -> None:
     torch.manual_seed(0)
