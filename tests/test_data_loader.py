@@ -170,8 +170,6 @@ def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(
     assert same(one, two)
 
 
-# --- sampling ---------------------------------------------------------------------------------------------
-
 COUNTS = [900, 90, 0, 9, 1]  # a class without images, and one with a single one
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), COUNTS))
 
