@@ -183,9 +183,6 @@ def test_what_is_wrong_is_one_line_with_its_place(source, write, split, message,
     refused(source, None, "no data folder given: --data DIR")
 
 
-# --- the command line's --data SPEC ------------------------------------------------------------------------
-
-
 def test_a_spec_names_kind_folder_and_keys():
     config, root = parse_data_spec("folder:/d")
     assert (config.source, root, config.long_tail) == (Folder(), Path("/d"), None)
