@@ -42,8 +42,6 @@ def test_interpolation() -> None:
     torch.testing.assert_close(found, rows([0.75, 0.25], [-0.25, 0.75], [-0.5, 0.0]))
 
 
-# --- what equations refuse
-
 Q = rows(EAST), rows(EAST)
 COUNTED = dict(logits=torch.zeros(2, 3), labels=labels(0, 2))
 NO_TAU = [0.0, -0.1, math.nan, math.inf]
