@@ -54,9 +54,7 @@ def loader_and_stepper(r: Recipe) -> tuple[TrainLoader, Stepper]:
     ("kind", "changes"),
     [*((kind, ()) for kind in SETTINGS), ("classify", (MIXING, "optimizer.layer_decay=0.7"))],
 )
-def test_no_step_waits_for_the_gpu_nor_an_observed_one(
-    kind: str, changes: tuple[str, ...], precision: str
-) -> None:
+def test_no_step_waits_for_the_gpu(kind: str, changes: tuple[str, ...], precision: str) -> None:
     every = ("training.epochs=3", "training.observe_every=2", f"training.precision={precision}", EMA)
     loader, stepper = loader_and_stepper(recipe(kind, *every, *changes))
     for step, batch in enumerate(loader.stream(0, 8)):
