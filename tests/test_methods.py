@@ -81,9 +81,7 @@ def test_a_class_without_training_images_is_never_predicted(method: Any) -> None
 
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(("method", "number", "rows"), [(CRT, 1, 5), (LWS, 2, 4)])
-def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
-    method: str, number: int, rows: int, tmp_path: Path
-) -> None:
+def test_a_run_stopped_in_a_stage_goes_on(method: str, number: int, rows: int, tmp_path: Path) -> None:
     changes = (*BRIEF, method)
     undisturbed = zoo.pretrain(BASE, out=tmp_path / "a", overrides=changes)
     out = tmp_path / "b"
