@@ -127,9 +127,6 @@ def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
     assert math.isnan(row["loss"])
 
 
-# --- the moving average of the weights
-
-
 EMA = "training.ema={decay: 0.8, warmup: false}"
 WARM = "training.ema={decay: 0.8, warmup: true}"
 STEPS = 12
