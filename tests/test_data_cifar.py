@@ -92,10 +92,9 @@ def fetched(split="train", place=NAME):
 def test_parquet_files_are_fetched_and_without_an_answer_taken_from_the_cache(hub, tables, monkeypatch):
     from huggingface_hub import constants
 
-    commit = hub.create(
-        REPO, {**tables, "coarse/train-0.parquet": tables["data/test-00000-of-00001.parquet"]}
-    )
-    assert fetched(place=f"{NAME}/coarse").labels.tolist() == [1]
+    hub.create(f"{REPO}2", {"coarse/train-0.parquet": tables["data/test-00000-of-00001.parquet"]})
+    assert fetched(place=f"{NAME}2/coarse").labels.tolist() == [1]  # a folder of a repository
+    commit = hub.create(REPO, tables)
     train = fetched()
     assert (train.labels.tolist(), train.class_names) == ([0, 1, 1], ("ant", "bee"))
     assert train.image(0).size == (6, 6) and fetched("test").labels.tolist() == [1]
