@@ -129,9 +129,6 @@ def test_grey_and_solarize_are_within_one_step_of_pillow_and_flips_are_exact():
     assert torch.equal(augment(images, ops.HorizontalFlip(p=1.0)), images.flip(-1))
 
 
-# --- what is drawn ----------------------------------------------------------------------------------------
-
-
 def ks(left, right):
     """Two-sample Kolmogorov-Smirnov distance; for 2,000 each, chance exceeds 0.062 once in 1,000."""
     left, right = np.sort(left), np.sort(right)
