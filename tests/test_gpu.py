@@ -95,13 +95,6 @@ def test_a_stopped_run_goes_on(kind: str, changes: tuple[str, ...], tmp_path: Pa
     assert losses(tmp_path / "b") == pytest.approx(losses(tmp_path / "a"), rel=0.02)
 
 
-def test_data_lie_on_the_gpu_and_views_are_made_there() -> None:
-    loader, _ = loader_and_stepper(recipe("moco"))
-    batch, again = (next(iter(loader.stream(0, 1))) for _ in range(2))
-    assert {tensor.device.type for tensor in (*batch.views, batch.labels, batch.index)} == {"cuda"}
-    assert all(torch.equal(a, b) for a, b in zip(batch.views, again.views, strict=True))
-
-
 def test_a_release_made_on_a_gpu_loads_on_a_cpu(tmp_path: Path) -> None:
     changes = [*SHORT, "training.device=cuda", "training.precision=bf16"]
     release = zoo.pretrain(RECIPES["paco"], out=tmp_path / "r", overrides=changes)
