@@ -9,10 +9,8 @@ from timm.data.mixup import Mixup
 from torch import nn
 
 from zoo.data import Batch
-from zoo.errors import RecipeError
 from zoo.objectives import DataInfo
 from zoo.objectives.classify import Classify, ClassifyConfig, MixConfig, mix
-from zoo.recipe import Recipe
 
 
 def pictures(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,8 +65,3 @@ def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str)
         logits = logits + (counts.double() / 86).log()
     expected = -(targets.double() * (logits - logits.logsumexp(1, keepdim=True))).sum(1).mean()
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_mix_of_nothing_is_refused() -> None:
-    with pytest.raises(RecipeError, match="mixup 0 and cutmix 0"):
-        Recipe.load("cifar_resnet20.ce_digits_lt50", ["objective.mix={mixup: 0.0, cutmix: 0.0}"])
