@@ -105,10 +105,8 @@ def test_after_evaluation_each_part_has_its_own_mode_again() -> None:
     assert [part.training for part in module.modules()] == modes
 
 
-# --- MoCo v3's vision transformer
-
-
 def vit(**changes: Any) -> Any:
+    """A small one, for what MoCo v3 fixes."""
     small = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "depth": 1}
     return backbones.create("vit_tiny_patch16_224", **small | changes)
 
