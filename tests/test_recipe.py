@@ -73,6 +73,7 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PACO, "objective.key_groups=17", "objective.key_groups: found 17"),
         (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10]"),
         (CE, "objective.head=cosine", 'head: found "cosine" with loss "cross_entropy", expected "linear"'),
+        (CE, "objective.mix={mixup: 0.0, cutmix: 0.0}", "mixup 0 and cutmix 0"),
         (PICO, "data.partial_labels=null", "data.partial_labels: found null"),
         (PICO, STOP, "training.early_stopping: found"),
         (MOCO, "training.compile=true", 'training.compile": found True'),
