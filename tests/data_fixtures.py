@@ -137,12 +137,7 @@ def write_archive(root: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def write_parquet(
-    folder: Path,
-    kind: str,
-    *,
-    format: str = "PNG",
-    order: NDArray[np.int64] | None = None,
-    **settings: Any,
+    folder: Path, kind: str, *, format: str = "PNG", order: NDArray[np.int64] | None = None
 ) -> None:
     """The files of the Hub's repository, in the archive's order unless told one (of the training images)."""
     names = [f"name{c}" for c in range(CLASSES[kind])]
@@ -151,9 +146,8 @@ def write_parquet(
         rows = np.arange(len(labels)) if order is None else order[order < len(labels)]
         count = 2 if split == "train" else 1
         for number, part in enumerate(np.array_split(rows, count)):
-            images = [
-                {"bytes": encoded(Image.fromarray(pixels[i]), format, **settings), "path": None} for i in part
-            ]
+            files = [encoded(Image.fromarray(pixels[i]), format, lossless=True) for i in part]
+            images = [{"bytes": each, "path": None} for each in files]
             file, more = folder / f"{split}-{number:05d}-of-{count:05d}.parquet", {}
             if kind == "cifar100":
                 more["coarse_label"] = labels[part] // 5

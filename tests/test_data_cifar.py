@@ -26,8 +26,7 @@ TAIL = {"profile": "exponential", "imbalance": 4.0, "seed": 0}
 @pytest.mark.parametrize(("kind", "format"), [("cifar10", "PNG"), ("cifar100", "WEBP")])
 def test_parquet_files_hold_what_torchvision_reads_from_the_archive(kind, format, tmp_path, monkeypatch):
     write_archive(tmp_path / "archive", kind, monkeypatch)
-    settings = {"lossless": True} if format == "WEBP" else {}
-    write_parquet(tmp_path / "repository" / FOLDER[kind], kind, format=format, **settings)
+    write_parquet(tmp_path / "repository" / FOLDER[kind], kind, format=format)
     tail = {"long_tail": TAIL} if kind == "cifar10" else {}
     for split in ("train", "test"):
         theirs = opened(kind, tmp_path / "archive", split, **tail)
@@ -93,6 +92,8 @@ def fetched(split="train", place=NAME):
 def test_parquet_files_are_fetched_and_without_an_answer_taken_from_the_cache(hub, tables, monkeypatch):
     from huggingface_hub import constants
 
+    hub.create(f"{REPO}2", {"coarse/train-0.parquet": tables["data/test-00000-of-00001.parquet"]})
+    assert fetched(place=f"{NAME}2/coarse").labels.tolist() == [1]  # a folder of a repository
     commit = hub.create(REPO, tables)
     train = fetched()
     assert (train.labels.tolist(), train.class_names) == ([0, 1, 1], ("ant", "bee"))
@@ -105,11 +106,6 @@ def test_parquet_files_are_fetched_and_without_an_answer_taken_from_the_cache(hu
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     before = len(hub.requests)
     assert len(fetched(place=f"{NAME}@{commit}")) == 3 and len(hub.requests) == before
-
-
-def test_a_folder_of_a_repository_is_read(hub, tables):
-    hub.create(REPO, {"coarse/train-0.parquet": tables["data/test-00000-of-00001.parquet"]})
-    assert fetched(place=f"{NAME}/coarse").class_names == ("ant", "bee")
 
 
 def test_mistakes_are_one_line(hub):

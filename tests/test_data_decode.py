@@ -21,17 +21,10 @@ PHOTO = photo(12, 12, 0)
 EXIF = Image.Exif()
 EXIF[0x0112] = 6  # orientation: rotate by 90 degrees
 
-
-def with_alpha():
-    image = PHOTO.convert("RGBA")
-    image.putalpha(Image.linear_gradient("L").resize(image.size))
-    return image
-
-
 KINDS = {
     "grey-alpha": encoded(PHOTO.convert("LA")),
     "1-bit": encoded(PHOTO.convert("1")),
-    "alpha": encoded(with_alpha()),
+    "alpha": encoded(Image.merge("RGBA", [*PHOTO.split(), PHOTO.getchannel("R")])),
     "palette": encoded(PHOTO.quantize(16), transparency=0),
     "cmyk": encoded(PHOTO.convert("CMYK"), "JPEG"),
     "exif": encoded(photo(12, 24, 2), "JPEG", exif=EXIF),

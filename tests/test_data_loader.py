@@ -97,17 +97,9 @@ def test_images_of_several_sizes_need_a_size_or_a_crop_first(tmp_path):
         make(data, "stream", views=[MOCO, []])
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("tensor", 0), ("stream", 1)])
-def test_an_unreadable_image_ends_the_training_by_name(tmp_path, backend, workers):
-    data = list_dataset(tmp_path, [photo(8, 8, i) for i in range(6)])
-    (tmp_path / "1.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r'^image "1.png" cannot be read: [^\n]*$'):
-        list(make(data, backend, workers, batch_size=3).stream(0, 2))
-
-
 @pytest.mark.parametrize("op", [{"op": "pad_crop", "size": 32}, {"op": "gaussian_blur", "kernel_size": 23}])
 def test_images_too_small_for_an_operation_are_a_clear_error(op):
-    with pytest.raises(DataError, match=rf"^{op['op']}: [^\n]*8x8 pixels[^\n]*$"):
+    with pytest.raises(DataError, match=rf"^{op['op']}: [^\n]*8x8[^\n]*$"):
         next(make(digits(), views=[[op]]).stream(0, 1))
 
 
@@ -178,8 +170,6 @@ def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(
     assert same(one, two)
 
 
-# --- sampling ---------------------------------------------------------------------------------------------
-
 COUNTS = [900, 90, 0, 9, 1]  # a class without images, and one with a single one
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), COUNTS))
 
@@ -234,14 +224,18 @@ def test_pixels_of_an_evaluation_are_those_of_timm(tmp_path, size, crop_pct, int
     assert torch.equal(torch.cat(pixels), torch.stack([transform(image) for image in images]))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_unreadable_image_ends_an_evaluation_or_is_left_out(tmp_path, workers):
+@pytest.mark.parametrize(("backend", "workers"), [("tensor", 0), ("stream", 1)])
+def test_an_unreadable_image_ends_a_training_and_an_evaluation_or_is_left_out(tmp_path, backend, workers):
     data = list_dataset(tmp_path, [photo(8, 8, seed=i) for i in range(6)])
     for name in ("1.png", "4.png"):
         (tmp_path / name).write_bytes(b"not an image")
     keys = {"batch_size": 4, "device": "cpu", "workers": workers}
-    with pytest.raises(DataError, match=r'^image "1.png" cannot be read: [^\n]*$'):
-        list(eval_images(data, EvalView(size=8), MEAN, STD, **keys))
+    for read in (
+        lambda: make(data, backend, workers, batch_size=3).stream(0, 2),
+        lambda: eval_images(data, EvalView(size=8), MEAN, STD, **keys),
+    ):
+        with pytest.raises(DataError, match=r'^image "1.png" cannot be read: [^\n]*$'):
+            list(read())
     errors = {}
     batches = list(eval_images(data, EvalView(size=8), MEAN, STD, errors=errors, **keys))
     assert [len(labels) for _, labels in batches] == [3, 1] and [*errors] == [1, 4]

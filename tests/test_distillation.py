@@ -128,9 +128,7 @@ def test_a_release_says_who_taught_it_and_keeps_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("licenses", "expected"), [(["mit", "apache-2.0"], "mit"), (["mit", "gpl-3.0"], "other")]
 )
-def test_a_student_keeps_its_teachers_licence(
-    known: Release, licenses: list[str], expected: str, tmp_path: Path
-) -> None:
+def test_a_teachers_licence_stays(known: Release, licenses: list[str], expected: str, tmp_path: Path) -> None:
     copies = [Path(shutil.copytree(known.path, tmp_path / license)) for license in licenses]
     teachers = [zoo.open(each).with_license(each.name).path for each in copies]
     assert inherited(recipe("classify", override(*teachers))) == expected

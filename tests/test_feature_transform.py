@@ -72,9 +72,7 @@ def test_ft_draws_as_many_coefficients_as_it_says_each_from_its_own_beta(per: st
     keep=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_mixing_with_labels_stays_within_the_class(
-    labels: list[int], empty: int, per: str, keep: bool, seed: int
-) -> None:
+def test_mixes_stay_within_the_class(labels: list[int], empty: int, per: str, keep: bool, seed: int) -> None:
     torch.manual_seed(seed)
     filled, size = len(labels), len(labels) + empty
     queue_labels, valid = torch.tensor(labels + [-1] * empty), torch.arange(size) < filled

@@ -12,8 +12,6 @@ from torch import Tensor
 from tests.test_functional_references import LOSSES, problem
 from zoo import functional
 from zoo.errors import ArgumentError
-from zoo.modules.ranks import Ranks
-from zoo.objectives.base import share_of_weight
 
 EAST, NORTH, WEST = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
 
@@ -44,12 +42,8 @@ def test_interpolation() -> None:
     torch.testing.assert_close(found, rows([0.75, 0.25], [-0.25, 0.75], [-0.5, 0.0]))
 
 
-# --- what equations refuse
-
 Q = rows(EAST), rows(EAST)
 COUNTED = dict(logits=torch.zeros(2, 3), labels=labels(0, 2))
-
-
 NO_TAU = [0.0, -0.1, math.nan, math.inf]
 
 
@@ -79,9 +73,7 @@ def paco(label: int = 0, **changes: Any) -> Tensor:
         ("beta", [1.0], lambda x: functional.class_balanced_weights([1], beta=x)),
     ],
 )
-def test_what_an_equation_does_not_hold_for_is_named(
-    name: str, values: list[Any], call: Callable[[Any], object]
-) -> None:
+def test_what_an_equation_refuses_is_named(name: str, values: list[Any], call: Callable[[Any], Any]) -> None:
     for value in values:
         with pytest.raises(ArgumentError, match=f"{name}: found"):
             call(value)
@@ -174,30 +166,3 @@ def test_a_masked_class_has_no_chance_and_the_others_stay(dtype: torch.dtype) ->
     logits = x.to(dtype) @ masked.to(dtype).T + offset.to(dtype)
     assert logits.isfinite().all() and (logits.softmax(dim=1)[:, 1] == 0).all()
     assert torch.equal(masked[[0, 2]], weight[[0, 2]]) and torch.equal(offset[[0, 2]], bias[[0, 2]])
-
-
-class Gathered(Ranks):
-    """One of several ranks, where the labels of all are known; tests/programs/steps.py has real ones."""
-
-    alone = False  # type: ignore[assignment]
-
-    def __init__(self, everyones: Tensor) -> None:
-        super().__init__()
-        self.everyones = everyones
-
-    def gather(self, rows: Tensor) -> Tensor:
-        return self.everyones
-
-
-def test_sup_con_of_ranks_with_unequal_labels_is_the_mean_over_all_labelled_images() -> None:
-    g = torch.Generator().manual_seed(0)
-    q, k, queue = (F.normalize(torch.randn(n, 5, generator=g, dtype=torch.double), dim=1) for n in (8, 8, 6))
-    classes, queue_labels = labels(0, 1, -1, -1, 0, -1, -1, 1), labels(0, 1, 2, -1, 0, 1)
-    total = torch.zeros((), dtype=torch.double)
-    for rank, rest in ((slice(0, 3), slice(3, 8)), (slice(3, 8), slice(0, 3))):
-        others = torch.cat([q[rest], k[rest]]), classes[rest].repeat(2)
-        own = functional.sup_con(q[rank], k[rank], classes[rank], queue, queue_labels, tau=0.3, others=others)
-        weight = share_of_weight(classes[rank] >= 0, Gathered((classes >= 0).double()))
-        total += own * weight * len(classes[rank]) / 8  # as the loop weighs ranks: by their images
-    whole = functional.sup_con(q, k, classes, queue, queue_labels, tau=0.3)
-    torch.testing.assert_close(total, whole, rtol=1e-6, atol=0)  # the weight is float32

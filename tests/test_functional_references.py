@@ -225,9 +225,7 @@ def test_sup_con_takes_unlabelled_images_as_contrasts_alone() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @every_loss
-def test_half_precision_and_autocast_cost_no_more_than_the_rounding_of_inputs(
-    name: str, dtype: torch.dtype
-) -> None:
+def test_half_precision_costs_no_more_than_the_rounding_of_inputs(name: str, dtype: torch.dtype) -> None:
     """Against the reference on the rounded inputs: the loss within float32's error of a score over tau.
 
     A gradient is returned in the input's precision: its entries are within one rounding of the reference.

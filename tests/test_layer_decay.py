@@ -21,9 +21,7 @@ VIT = f"{{arch: {ARCH}, args: {{img_size: 8, patch_size: 4, depth: 2}}}}"
 
 @pytest.mark.parametrize("layer_decay", ["null", "0.5"])
 @pytest.mark.parametrize("everything", ["true", "false"])
-def test_what_timm_exempts_by_name_is_exempt_from_decay_and_not_from_its_layer(
-    everything: str, layer_decay: str
-) -> None:
+def test_what_timm_exempts_from_decay_keeps_its_layer(everything: str, layer_decay: str) -> None:
     changes = [f"optimizer.layer_decay={layer_decay}", f"optimizer.decay_norm_and_bias={everything}"]
     recipe = Recipe.load("cifar_resnet20.ce_digits_lt50", [*changes, f"backbone={VIT}", f"name={ARCH}.x"])
     objective = build_objective(recipe, open_dataset(recipe.data, "train", None))

@@ -44,8 +44,6 @@ def test_stages_say_in_plain_keys_what_a_method_does() -> None:
     assert {name for name in GAINS if len(stages(recipe(name))) == 2} == {"crt", "lws"}
     adjusted = stages(recipe("{name: logit_adjustment, tau: 1.5}"))[0]
     assert adjusted.objective.model_dump()["loss"] == {"name": "logit_adjustment", "tau": 1.5}
-    assert stages(recipe("balanced_softmax"))[0].objective.model_dump()["loss"] == "balanced_softmax"
-    assert stages(recipe("class_balanced_sampling"))[0].training.sampling == "class_balanced"
     ldam = stages(recipe("ldam_drw"))[0].objective.model_dump()
     assert ldam["head"] == "cosine"
     assert ldam["loss"] == dict(name="ldam", max_margin=0.5, scale=30.0, reweight_from=0.8, beta=0.9999)
@@ -83,19 +81,13 @@ def test_a_class_without_training_images_is_never_predicted(method: Any) -> None
 
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(("method", "number", "rows"), [(CRT, 1, 5), (LWS, 2, 4)])
-def test_a_run_stopped_in_either_stage_goes_on_to_the_same_bits(
-    method: str, number: int, rows: int, tmp_path: Path
-) -> None:
+def test_a_run_stopped_in_a_stage_goes_on(method: str, number: int, rows: int, tmp_path: Path) -> None:
     changes = (*BRIEF, method)
     undisturbed = zoo.pretrain(BASE, out=tmp_path / "a", overrides=changes)
     out = tmp_path / "b"
     stop_after(out / "run" / f"stage-{number}", rows, signal.SIGTERM)
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM after step .*--resume"):
         zoo.pretrain(BASE, out=out, overrides=changes)
-    with pytest.raises(TrainingError, match="holds a run already"):
-        zoo.pretrain(BASE, out=out, overrides=changes)
-    with pytest.raises(TrainingError, match=r"holds a run of another recipe.*method"):
-        zoo.pretrain(BASE, out=out, overrides=(*BRIEF, "method={name: cross_entropy}"), resume=True)
     resumed = zoo.pretrain(BASE, out=out, overrides=changes, resume=True)
     assert_same_bits(undisturbed, resumed)
     runs = [RunFolder(folder / "run").stages() for folder in (tmp_path / "a", out)]
@@ -167,9 +159,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 
 @pytest.mark.parametrize("method", GAINS)
-def test_each_method_learns_the_rare_classes_better_than_cross_entropy(
-    method: str, plain: float, tmp_path: Path
-) -> None:
+def test_each_method_learns_the_rare_classes_better(method: str, plain: float, tmp_path: Path) -> None:
     def gain(seed: int) -> float:
         return measured(method, tmp_path / str(seed), f"training.seed={seed}") - plain
 

@@ -9,10 +9,8 @@ from timm.data.mixup import Mixup
 from torch import nn
 
 from zoo.data import Batch
-from zoo.errors import RecipeError
 from zoo.objectives import DataInfo
 from zoo.objectives.classify import Classify, ClassifyConfig, MixConfig, mix
-from zoo.recipe import Recipe
 
 
 def pictures(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -28,23 +26,20 @@ def timms(seed: int, images: torch.Tensor, labels: torch.Tensor, *settings: floa
     return Mixup(*settings, **{"label_smoothing": 0.0, **more}, num_classes=5)(images.clone(), labels)
 
 
-@pytest.mark.parametrize("size", [8, 7])
 @pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.3, 0.7)])
-def test_pixels_and_targets_are_those_of_timm(mixup: float, cutmix: float, size: int) -> None:
+def test_pixels_and_targets_are_those_of_timm(mixup: float, cutmix: float) -> None:
     """The last image of an odd batch, which timm refuses, stays as it is."""
     changed = 0
     for seed in range(8):
-        images, labels = pictures(size, seed)
+        images, labels = pictures(7, seed)
         before = images.clone()
-        expected, targets = timms(
-            seed, images[: size // 2 * 2], labels[: size // 2 * 2], mixup, cutmix, prob=0.7
-        )
+        expected, targets = timms(seed, images[:6], labels[:6], mixup, cutmix, prob=0.7)
         torch.manual_seed(seed)
         generators = np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
         found = mix(MixConfig(mixup=mixup, cutmix=cutmix, probability=0.7), images, labels, 5)
-        torch.testing.assert_close(found[0], torch.cat([expected, images[len(expected) :]]))
-        torch.testing.assert_close(found[1][: len(targets)], targets)
-        assert found[1].argmax(dim=1)[-1] == labels[-1] or size == 8
+        torch.testing.assert_close(found[0], torch.cat([expected, images[6:]]))
+        torch.testing.assert_close(found[1][:6], targets)
+        assert found[1].argmax(dim=1)[-1] == labels[-1]
         assert torch.equal(images, before), "the batch itself is not changed"
         assert generators == (np.random.get_state()[1].tolist(), random.getstate())  # noqa: NPY002
         changed += not torch.equal(images, found[0])
@@ -70,8 +65,3 @@ def test_the_loss_is_against_both_labels_and_smoothed_as_timm_smooths(loss: str)
         logits = logits + (counts.double() / 86).log()
     expected = -(targets.double() * (logits - logits.logsumexp(1, keepdim=True))).sum(1).mean()
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_a_mix_of_nothing_is_refused() -> None:
-    with pytest.raises(RecipeError, match="mixup 0 and cutmix 0"):
-        Recipe.load("cifar_resnet20.ce_digits_lt50", ["objective.mix={mixup: 0.0, cutmix: 0.0}"])

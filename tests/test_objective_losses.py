@@ -5,16 +5,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 from torch import Tensor
 
 from tests import reference
-from tests.objective_helpers import COUNTS, INFO, batch, build, config, step
+from tests.objective_helpers import COUNTS, INFO, batch, build, step
 from tests.release_helpers import some_centers, trained_encoder
 from zoo import functional
 from zoo.modules import Teacher
 from zoo.objectives import Batch, DataInfo
-from zoo.training.adapt import limit_training
 
 PRIOR = [0.6, 0.3, 0.1]
 UNIT = ((0.0,) * 3, (1.0,) * 3)
@@ -133,9 +131,7 @@ EXPECTED |= {"simclr": of_views, "margin": of_views, "moco": of_queue, "sup_con"
         ("classify", {"loss": LDAM, "head": "cosine"}),
     ],
 )
-def test_loss_is_that_of_the_equation_against_the_queue_before_this_step(
-    name: str, changes: dict[str, Any]
-) -> None:
+def test_loss_is_the_equations_with_the_queue_before_this_step(name: str, changes: dict[str, Any]) -> None:
     objective, data = after_a_step(name, **changes), batch(2)
     for progress in (0.79, 0.8):  # LDAM's weights begin there
         objective.progress = progress
@@ -159,10 +155,10 @@ def test_moco_with_ft_scores_the_negatives_with_the_extrapolated_query_as_the_au
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
 
+@torch.no_grad()
 def test_gpaco_enqueues_the_second_view() -> None:
     objective, data = after_a_step("gpaco"), batch(1)
-    with torch.no_grad():
-        second = unit(objective.head(objective.encoder(data.views[1])))
+    second = unit(objective.head(objective.encoder(data.views[1])))
     torch.testing.assert_close(objective.queue.keys[:6], second)
 
 
@@ -220,29 +216,12 @@ def test_centers_are_a_linear_classifier_that_decides_as_the_head_does(changes: 
         assert (predicted != 2).all()
 
 
-def test_a_scaled_head_learns_factors_and_nothing_else() -> None:
-    objective = build("classify", head="scaled")
-    limit_training(objective.encoder, [])
-    objective.train()
-    before = {name: value.clone() for name, value in objective.state_dict().items()}
-    step(objective, batch(0, views=1))
-    changed = {name for name, value in objective.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed == {"classifier.scale"}
-
-
-def test_margins_need_cosines() -> None:
-    with pytest.raises(ValidationError, match='head: found "linear" with loss "ldam", expected "cosine"'):
-        config("classify", loss=LDAM)
-
-
 # --- PiCO: targets, prototypes and warm-up, against sums written out from the paper
 
 
 def pico_parts(objective: Any, data: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, keys, logits and the candidate class that the classifier prefers."""
-    features = objective.encoder(data.views[0])
-    q = F.normalize(objective.head(features), dim=1)
-    k = F.normalize(objective.teacher(data.views[1]), dim=1)
+    features, q, k = parts(objective, data)
     logits = objective.classifier(features)
     return q, k, logits, torch.where(data.candidates, logits.softmax(dim=1), 0).argmax(dim=1)
 
@@ -314,14 +293,3 @@ def test_the_nearest_prototype_is_found_in_full_precision_under_autocast() -> No
         objective.prototypes.copy_(F.normalize(torch.stack([-q, q + 0.02 * aside, q]), dim=1))
         moved = objective(data).carry[3][0] - objective.targets[data.index[0]]
     assert moved.argmax() == 2
-
-
-def test_true_labels_are_counted_but_never_learned_from() -> None:
-    one, other = build("pico"), build("pico")
-    for seed in range(3):
-        one.epoch = other.epoch = 2.0
-        data = batch(seed)
-        step(one, data)
-        step(other, data._replace(labels=(data.labels + 1) % 3))
-    for key, value in one.state_dict().items():
-        assert torch.equal(value, other.state_dict()[key]), key

@@ -46,6 +46,8 @@ def test_update_moves_teacher_then_enqueues_the_keys_of_this_step(name: str) -> 
     student = [*objective.encoder.parameters(), *objective.head.parameters()]
     for new, old, own in zip(objective.teacher.parameters(), teacher.parameters(), student, strict=True):
         torch.testing.assert_close(new, 0.9 * old + 0.1 * own)
+    for ours, followed in zip(objective.teacher.buffers(), teacher.buffers(), strict=True):
+        assert torch.equal(ours, followed)  # statistics are of its own keys, not the student's
 
 
 def on_fake_gpu(mode: FakeTensorMode, tensor: Tensor) -> Tensor:

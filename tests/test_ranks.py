@@ -116,9 +116,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_itself(
-    undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_killed_rank_ends_the_others_and_torchrun_resumes(undisturbed: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
     agent = torchrun(*pretrain(out), options=("--max-restarts", "1"))
     once_at(out, 9, agent)
@@ -129,9 +127,7 @@ def test_a_killed_rank_ends_the_others_with_a_message_and_torchrun_resumes_by_it
     assert_same_bits(undisturbed, out)
 
 
-def test_a_run_stopped_by_a_signal_at_one_rank_goes_on_with_another_number(
-    undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_signal_at_one_rank_stops_all_and_more_go_on(undisturbed: Path, tmp_path: Path) -> None:
     """All stop after the same step, within an epoch."""
     out = tmp_path / "moved"
     both = start_ranks(*pretrain(out), ranks=2)

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import timm
-import torch
 
 import zoo
 from zoo import catalog
@@ -16,9 +14,9 @@ from zoo.errors import RecipeError
 from zoo.objectives import OBJECTIVES, Objective, ObjectiveConfig
 from zoo.recipe import Recipe, keys
 from zoo.recipe.protocols import PROTOCOLS
-from zoo.training.adapt import limit_training
 
 PACO = "cifar_resnet20.paco_digits_lt50"
+CE = "cifar_resnet20.ce_digits_lt50"
 PICO = "cifar_resnet20.pico_digits_q05"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
 
@@ -32,16 +30,6 @@ def test_shipped_recipe_is_a_page_with_a_header_and_survives_a_round_trip(name: 
     assert Recipe.from_yaml(recipe.to_yaml(), "again") == recipe
     assert len(text.splitlines()) <= 45 and f"zoo pretrain {name}" in text
     assert {"Target", "Here", "Takes", "Expect"} <= {*re.findall("^# ([A-Z][a-z]+): ", text, re.MULTILINE)}
-
-
-def test_places_lt_trains_the_last_block_norms_and_nothing_else_of_the_encoder() -> None:
-    """The authors freeze every convolution, then release those of `layer4[-1]`."""
-    with torch.device("meta"):
-        encoder = timm.create_model("resnet152", num_classes=0)
-    limit_training(encoder, Recipe.load("resnet152.paco_places_lt").train_only)
-    convolutions = {f"{n}.weight" for n, m in encoder.named_modules() if isinstance(m, torch.nn.Conv2d)}
-    frozen = {name for name, parameter in encoder.named_parameters() if not parameter.requires_grad}
-    assert frozen == {name for name in convolutions if not name.startswith("layer4.2.")}
 
 
 def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
@@ -76,12 +64,16 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PACO, "objective.name=pacco", "\"objective.name\": found 'pacco'"),
         (PACO, "objective.tau", "expected KEY.KEY=VALUE"),
         (PACO, "views.train.7.0.size=3", '"views.train.7"'),
+        (PACO, "views.train.0.0.scale=[1.0, 0.2]", "expected [low, high]"),
+        (PACO, "data.long_tail.imbalance=0.01", "equal to 1"),
         (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1'),
         # combinations
         (PACO, "views.train=[[]]", "views.train: found 1, expected 2"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
         (PACO, "objective.key_groups=17", "objective.key_groups: found 17"),
         (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10]"),
+        (CE, "objective.head=cosine", 'head: found "cosine" with loss "cross_entropy", expected "linear"'),
+        (CE, "objective.mix={mixup: 0.0, cutmix: 0.0}", "mixup 0 and cutmix 0"),
         (PICO, "data.partial_labels=null", "data.partial_labels: found null"),
         (PICO, STOP, "training.early_stopping: found"),
         (MOCO, "training.compile=true", 'training.compile": found True'),
@@ -126,20 +118,6 @@ def test_every_key_of_every_section_has_a_text_and_is_found_by_its_end() -> None
         keys.find_keys("moko")
 
 
-OWN = """
-from typing import Literal
-from zoo.objectives import Objective, ObjectiveConfig
-
-
-class OwnConfig(ObjectiveConfig):
-    name: Literal["own"]
-    scale: float
-
-
-class Own(Objective):
-    Config = OwnConfig
-    num_views = 2
-"""
 SAY_OWN = ["objective={name: own, scale: 2.0}", "name=cifar_resnet20.own"]
 SIMCLR = "cifar_resnet20.simclr_digits_lt50"
 
@@ -182,10 +160,10 @@ def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, ow
     assert expected in str(error.value) and "own" not in OBJECTIVES
 
 
-def test_an_installed_package_names_its_objectives_and_is_imported_for_them_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_objectives: None
-) -> None:
-    (tmp_path / "own_of_a_package.py").write_text(OWN)
+@pytest.mark.usefixtures("own_objectives")
+def test_an_installed_package_names_its_objectives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "from tests.test_recipe import own_objective\nOwn = own_objective(says='packaged')\n"
+    (tmp_path / "own_of_a_package.py").write_text(code)
     record = tmp_path / "own_of_a_package-1.0.dist-info"
     record.mkdir()
     (record / "METADATA").write_text("Name: own-of-a-package\nVersion: 1.0\n")
@@ -194,7 +172,7 @@ def test_an_installed_package_names_its_objectives_and_is_imported_for_them_alon
     monkeypatch.syspath_prepend(tmp_path)
     Recipe.load(PACO)
     assert "own_of_a_package" not in sys.modules
-    assert type(Recipe.load(SIMCLR, SAY_OWN).objective).__module__ == "own_of_a_package"
+    assert Recipe.load(SIMCLR, SAY_OWN).objective.scale == 2 and OBJECTIVES["own"].says == "packaged"
     with pytest.raises(zoo.ZooError, match=r'objective "gone": .*cannot be imported'):
         Recipe.load(SIMCLR, ["objective={name: gone, scale: 2.0}", "name=cifar_resnet20.own"])
     monkeypatch.delitem(sys.modules, "own_of_a_package")

@@ -73,9 +73,7 @@ def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() ->
         (345, 64, 2, r"training\.batch_size: found 64.* the 2 ranks divide"),
     ],
 )
-def test_batches_that_do_not_suit_batchnorm_or_the_ranks_are_refused(
-    images: int, size: int, ranks: int, message: str | None
-) -> None:
+def test_batches_that_do_not_fit_are_refused(images: int, size: int, ranks: int, message: str | None) -> None:
     r = recipe("classify", f"training.batch_size={size}", "training.drop_last=false")
     objective, several = build_objective(r, open_dataset(r.data, "train", None)), Ranks()
     several.size = ranks
@@ -127,9 +125,6 @@ def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:
     metrics.close({"step": 3})
     [row] = metrics.rows(wait=True)
     assert math.isnan(row["loss"])
-
-
-# --- the moving average of the weights
 
 
 EMA = "training.ema={decay: 0.8, warmup: false}"

@@ -29,9 +29,7 @@ def test_a_second_derivative_is_refused_not_wrong() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e30])
-def test_scores_of_any_size_neither_overflow_nor_vanish(
-    scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_neither_overflow_nor_vanish(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_streaming.BLOCK, "cpu", 12)  # many blocks of keys
     q, z = unit(5, 3, seed=0) * scale, unit(30, 3, seed=1)
     torch.testing.assert_close(log_sum_exp(q, z), (q @ z.T).logsumexp(dim=1))

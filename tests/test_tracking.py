@@ -18,9 +18,7 @@ RECIPE = Recipe.load(PACO, ["training.trackers=[wandb]"])
 
 
 @pytest.mark.parametrize("failing", ["", "open", "log", "close"])
-def test_one_goes_on_as_the_same_run_and_one_that_fails_is_warned_of(
-    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_goes_on_or_is_warned_of(failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = list[Any]()
 
     def do(what: str, *arguments: Any) -> None:
@@ -51,9 +49,7 @@ def test_one_goes_on_as_the_same_run_and_one_that_fails_is_warned_of(
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
-def test_the_packages_take_what_they_are_given(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_take_what_is_given(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each in its offline or local mode: what is logged is in a file, and nothing is warned of."""
     pytest.importorskip(name)
     monkeypatch.setenv("WANDB_MODE", "offline")

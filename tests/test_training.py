@@ -79,9 +79,7 @@ SIGNALS = {"moco": signal.SIGINT, "paco": signal.SIGHUP, "pico": signal.SIGUSR1}
 
 
 @pytest.mark.parametrize("kind", RECIPES)
-def test_a_signal_saves_within_a_step_and_a_resumed_run_ends_in_the_same_bits(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_run_stopped_by_a_signal_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
     r, number = recipe(kind, *CHANGES.get(kind, ())), SIGNALS.get(kind, signal.SIGTERM)
     undisturbed = run(r, tmp_path / "a")
     stop_after(tmp_path / "b", 3, number)
