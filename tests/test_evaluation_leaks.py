@@ -15,7 +15,7 @@ SETTINGS = {
     "linear": {"l2_grid": [1e-3, 1e-1]},
     "linear_full": {"epochs": 2, "milestones": [], "lr": 0.1},
     "few_shot": {"shots": 2, "draws": 2},
-    "semi_supervised": {"epochs": 2, "batch_size": 16, "fraction": 0.2},
+    "semi_supervised": {"epochs": 4, "batch_size": 16, "fraction": 0.5},
 }
 
 

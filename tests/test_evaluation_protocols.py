@@ -132,6 +132,7 @@ def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -
     assert zoo.evaluate(made, "classifier", other, save=False)["metrics"]["test_images"] == 18
 
 
+@pytest.mark.filterwarnings("ignore:data. 3 of the 3 test images:zoo.errors.ZooWarning")
 def test_probes_of_a_class_without_training_images_never_predict_it(tmp_path: Path) -> None:
     """A documented behaviour: test images of such a class count as wrong."""
     shard(tmp_path / "train.parquet", [0, 1, 3, 3, 0, 1] * 2, names="wxyz")
