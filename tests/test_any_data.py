@@ -174,7 +174,7 @@ def test_text_stays_text_and_numbers_are_named_by_their_range():
     assert classes([(IMAGE, torch.tensor(1)), (IMAGE.copy(), 0.0)]) == ([1, 0], ("0", "1"))
 
 
-@pytest.mark.parametrize("label", [-1, 0.5, None, "cat", 10**12])
+@pytest.mark.parametrize("label", [-2, 0.5, None, "cat", 10**12])
 def test_a_label_that_is_no_class_is_one_line(label):
     with pytest.raises(DataError, match=rf'"image 1": found label .{label}[^\n]*$'):
         classes([(IMAGE, 0), (IMAGE, label)])
@@ -202,6 +202,7 @@ def normalised(folder):
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
         (lambda folder: [], "found no images"),
+        (lambda folder: [{"image": IMAGE, "label": 0}], "found a dict, expected a PIL image"),
     ],
 )
 def test_what_is_no_data_is_one_line(data, expected, folder):
@@ -249,6 +250,7 @@ def test_other_images_are_refused_where_a_recipes_own_are_meant(tmp_path):
     [
         ("cifar100", "train/a/1.png val/a/1.png", "folder"),
         ("cifar10", "1.png", "folder"),
+        ("digits", "train/a/1.png", "folder"),
         # the own data, or a place to download them to
         ("cifar100", "cifar-10-batches-py", None),  # torchvision's archives share a folder
         ("cifar10", "README.md cifar-10-python.tar.gz images.zip .cache/1.png ._1.png", None),

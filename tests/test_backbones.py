@@ -82,7 +82,6 @@ def test_small_image_resnets_are_timms_behind_another_stem(arch, original, known
     [
         ("cifar_resnet20", {}, [1, 2, 4]),
         ("cifar_resnet20", {"out_indices": (0, 2)}, [1, 4]),
-        ("resnet18_cifar", {"output_stride": 8}, [1, 1, 2, 2, 2]),
         ("resnet50_cifar", {}, [1, 1, 2, 4, 8]),
     ],
 )
@@ -98,7 +97,6 @@ def test_feature_maps_have_the_reductions_they_say(arch, args, reductions):
     [
         ("resnet5", {}, 'unknown architecture "resnet5". Did you mean "resnet50"?'),
         ("vit_tiny_patch16_224", {"imgsize": 32}, 'takes no argument "imgsize". Did you mean "img_size"?'),
-        ("resnet18_cifar", {"img_size": 32}, 'takes no argument "img_size"'),
         ("resnet18_cifar", {"stem_type": "deep"}, "stem_type has no effect: the stem is one 3x3 convolution"),
     ],
 )

@@ -106,7 +106,6 @@ def test_after_evaluation_each_part_has_its_own_mode_again() -> None:
 
 
 def vit(**changes: Any) -> Any:
-    """A small one, for what MoCo v3 fixes."""
     small = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "depth": 1}
     return backbones.create("vit_tiny_patch16_224", **small | changes)
 
