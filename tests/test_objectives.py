@@ -18,6 +18,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 @every_objective
 def test_forward_changes_statistics_alone_and_everything_but_the_teacher_gets_a_gradient(name: str) -> None:
     objective = build(name)
+    assert not any(p.requires_grad for key, p in objective.named_parameters() if "teacher." in key)
     step(objective, batch(1, views=objective.num_views))
     before = copy.deepcopy(objective.state_dict())
     objective(batch(2, views=objective.num_views)).loss.backward()
