@@ -137,9 +137,9 @@ def train_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def share_of_weight(weights: Tensor, ranks: Ranks) -> Tensor:
-    """Return this rank's mean weight over that of all ranks, given its images' `weights` `[n]`.
+    """Return this rank's mean weight over that of all ranks `[]`, float64, given its images' `weights` `[n]`.
 
     The factor that makes the average of the ranks' weighted means the weighted mean over all images.
     """
     own = weights.double()
-    return (own.mean() / ranks.gather(own).mean().clamp(min=torch.finfo(torch.double).tiny)).float()
+    return own.mean() / ranks.gather(own).mean().clamp(min=torch.finfo(torch.double).tiny)

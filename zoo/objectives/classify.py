@@ -160,7 +160,7 @@ class Classify(Objective):
             late, margin, scale = self.progress >= loss.reweight_from, loss.max_margin, loss.scale
             weight = functional.class_balanced_weights(counts, beta=loss.beta) if late else None
             found = functional.ldam(logits, labels, counts, max_margin=margin, scale=scale, weight=weight)
-            return found if weight is None else found * share_of_weight(weight[labels], self.ranks)
+            return found if weight is None else found * share_of_weight(weight[labels], self.ranks).to(found)
         if isinstance(loss, LogitAdjustmentLoss):
             return functional.logit_adjusted(logits, labels, counts, tau=loss.tau, label_smoothing=smoothing)
         if loss == "balanced_softmax":

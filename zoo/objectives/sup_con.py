@@ -54,5 +54,5 @@ class SupCon(WithKeyEncoder):
         q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
         others = self.from_others(q, k, labels)
         loss = functional.sup_con(q, k, labels, queue, queue_labels, tau=tau, others=others)
-        loss = loss * share_of_weight(labels >= 0, self.ranks)  # a mean over labelled images
+        loss = loss * share_of_weight(labels >= 0, self.ranks).to(loss)  # a mean over labelled images
         return Output(loss, {}, carry=pairs.k, held=pairs.held(after_ft, classes=labels, tau=tau))
