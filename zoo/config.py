@@ -156,7 +156,8 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
                 raise yaml.MarkedYAMLError(problem="found an anchor, or too many levels", problem_mark=mark)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
-        raise error_type(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+        advice = "; a value with * needs quotes" if "alias" in str(error) else ""
+        raise error_type(f"{where}: not valid YAML{advice}: {' '.join(str(error).split())}") from None
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:

@@ -96,8 +96,9 @@ def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
     BatchNorm joins the convolution before it, where torch.fx can follow the forward pass; channels are last.
     """
     normalizes = any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())
-    if images.device.type != "cpu" or len(images) < 32 or not normalizes:  # it would gain nothing
-        return model
+    hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.modules())
+    if images.device.type != "cpu" or len(images) < 32 or not normalizes or hooked:
+        return model  # it would gain nothing, or somebody's hooks would see a copy's layers
     for change in (fuse, deepcopy):
         with suppress(Exception):  # a forward pass may do anything, also keep an answer: hence two sizes
             form: Any = change(deepcopy(model).float()).to(memory_format=torch.channels_last).to(images.dtype)

@@ -73,7 +73,8 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
         slot: Any = int(key) if isinstance(node, list) and key.isdigit() else key
         if not (isinstance(node, dict) or (isinstance(node, list) and slot in range(len(node)))):
             at = ".".join(keys[:depth])
-            raise RecipeError(f'{where}: --set "{at}.{key}": "{at}" is {node!r} and has no such key')
+            whole = f"; to set its keys, give it whole: {at}={{...}}" if isinstance(node, str) else ""
+            raise RecipeError(f'{where}: --set "{at}.{key}": "{at}" is {node!r} and has no such key{whole}')
         if depth == len(keys) - 1:
             node[slot] = value
         elif isinstance(node, dict) and node.get(slot) is None:
