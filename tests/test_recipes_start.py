@@ -83,5 +83,5 @@ def test_recipe_starts_as_it_stands(name: str, base: Path) -> None:
         assert math.isfinite(loss), step
 
     changed = [key for key, p in trained.items() if not torch.equal(p, before[key])]
-    assert len(changed) > 0.5 * len(trained)  # some start at 0 and have no gradient yet
+    assert len(changed) >= 0.5 * len(trained)  # some start at 0 and have no gradient yet
     assert all(torch.isfinite(value).all() for value in objective.state_dict().values())
