@@ -4,6 +4,7 @@ import hashlib
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -129,15 +130,15 @@ def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
     return images
 
 
+@dataclass(frozen=True)
 class Samples(Dataset[Sample]):
     """What a function makes of the image of each key, or the error of reading it."""
 
-    def __init__(self, make: Callable[[Key], list[Tensor]]) -> None:
-        self._make = make
+    make: Callable[[Key], list[Tensor]]
 
     def __getitem__(self, key: Key) -> Sample:
         try:
-            return key[1], self._make(key)
+            return key[1], self.make(key)
         except DataError as error:
             return key[1], str(error)
 

@@ -175,7 +175,8 @@ def open_encoder(
         ZooError: for a device or number of workers that cannot be, a name that means nothing, `preprocess`
             for a release, or a model that ends in a classifier, unless it `classifies`.
     """
-    check_number("workers", workers or 0, 0)
+    if workers:
+        check_number("workers", workers, 0)
     place = pick_device(device, "device")
     if isinstance(given, nn.Module):
         model: Any = given
