@@ -249,3 +249,12 @@ def test_half_precision_costs_no_more_than_the_rounding_of_inputs(name: str, dty
             assert a.dtype == dtype
             atol = noise * float(b.abs().max()) + torch.finfo(dtype).smallest_normal * rounding
             torch.testing.assert_close(a.double(), b, rtol=rounding, atol=atol)
+
+
+@pytest.mark.parametrize("name", ["info_nce", "sup_con", "simple_contrastive", "hard_contrastive", "margin"])
+def test_arguments_of_different_precision_meet_in_the_highest(name: str) -> None:
+    p = problem(seed=2, dtype=torch.float32)
+    double = Problem(**{**vars(p), **{x: getattr(p, x).double() for x in ROUNDED}})
+    for x in set(LOSSES[name].inputs.split()) - {"tau"}:
+        mixed = Problem(**{**vars(p), x: getattr(double, x)})
+        torch.testing.assert_close(LOSSES[name].ours(mixed), LOSSES[name].ours(double), rtol=1e-12, atol=0)
