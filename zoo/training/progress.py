@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing import parent_process
 
 from zoo.errors import processes
 
@@ -53,7 +54,8 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
     """Yield a function of (how many are done, text) that prints a line, over itself on a terminal."""
     began = last = time.monotonic()
-    terminal = sys.stderr.isatty() and processes()[1] == 1  # several would write over each other
+    alone = processes()[1] == 1 and parent_process() is None  # several would write over each other
+    terminal = sys.stderr.isatty() and alone
 
     def show(done: int, text: str) -> None:
         nonlocal last
