@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torchvision import transforms
 
 import zoo
 from tests.data_fixtures import opened, shard
@@ -120,6 +121,26 @@ def test_a_classifier_less_the_log_prior() -> None:
     assert entry["metrics"]["accuracy"] == pytest.approx(expected, abs=0.2)  # an image may lie on the line
     assert entry["settings"] == {"tau": tau}
     assert abs(100 * (logits.argmax(1).numpy() == data.labels).mean() - expected) > 0.3  # it was adjusted
+
+
+def test_an_ensemble_averages_the_features_of_sizes_and_their_mirror_images() -> None:
+    release = zoo.open(PACO)
+    model, dataset = release.load().eval(), open_dataset(own_data(release).config, "test", None)
+    total = torch.zeros(len(dataset), release.config["num_features"])
+    for size in (8, 12):
+        resize = transforms.Resize(size, transforms.InterpolationMode(release.preprocess.interpolation))
+        normalize = transforms.Normalize(release.preprocess.mean, release.preprocess.std)
+        make = transforms.Compose([resize, transforms.ToTensor(), normalize])
+        images = torch.stack([make(dataset.image(index)) for index in range(len(dataset))])
+        with torch.no_grad():
+            total += model(images) + model(images.flip(3))
+    predicted = release.require_centers().logits(total / 4).argmax(1)
+    entry = zoo.evaluate(release, "classifier", ensemble=[8, 12])
+    assert entry["value"] == pytest.approx(100 * (predicted.numpy() == dataset.labels).mean())
+    assert entry["settings"] == {"ensemble": [8, 12]}
+    assert entry["value"] != zoo.evaluate(release, "classifier")["value"]
+    with pytest.raises(ZooError, match="ensemble"):
+        zoo.evaluate(release, "classifier", ensemble=[0])
 
 
 def test_another_folder_of_photos_is_not_the_releases_own_data(tmp_path: Path) -> None:

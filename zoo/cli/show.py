@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zoo.release import Release
 
 _WIDTH = 100
-_TELLING = {"knn": "k", "few_shot": "shots", "retrieval": "gallery", "classifier": "tau"}  # in labels
+_TELLING = {"knn": ["k"], "few_shot": ["shots"], "retrieval": ["gallery"], "classifier": ["tau", "ensemble"]}
 
 
 def list_(
@@ -159,8 +159,8 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     tables = dict[str, dict[str, Mapping[str, Any]]]()
     for entry in entries:
         label, rows = entry["protocol"], tables.setdefault(entry["data"], {})
-        if (key := _TELLING.get(label)) in entry.get("settings", {}):
-            label += f" {key}={entry['settings'][key]}"
+        settings = entry.get("settings", {})
+        label += "".join(f" {key}={settings[key]}" for key in _TELLING.get(label, ()) if key in settings)
         rows[f"{label} again" if label in rows else label] = entry["metrics"]
     for data, rows in tables.items():
         print(f"{data}: percent, test split", plain(rows, first="protocol"), sep="\n")

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -113,7 +113,7 @@ def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
 class Encoder:
     """A headless model, how images become its input, where, and by how many processes (0: this one).
 
-    `name` is that of the weights, "model" without a `release`.
+    `name` is that of the weights, "model" without a `release`; `mirrored` turns every image left to right.
     """
 
     model: nn.Module
@@ -122,6 +122,7 @@ class Encoder:
     release: Release | None = None
     device: torch.device = CPU
     workers: int = 0
+    mirrored: bool = False
     _encoded: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # within one call
 
     @classmethod
@@ -142,7 +143,7 @@ class Encoder:
         self, dataset: ImageDataset, errors: dict[int, str] | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images `[B, 3, S, S]` and labels `[B]`; arguments and errors are those of `eval_images`."""
-        return eval_images(
+        batches = eval_images(
             dataset,
             self.view,
             self.preprocess.mean,
@@ -152,6 +153,7 @@ class Encoder:
             workers=self.workers,
             errors=errors,
         )
+        return ((images.flip(-1), labels) for images, labels in batches) if self.mirrored else batches
 
     def encode(self, dataset: ImageDataset) -> Features:
         """Encode all images of a data set, the same ones once; raise `DataError` for an unreadable one."""
@@ -159,6 +161,20 @@ class Encoder:
         if key not in self._encoded:
             self._encoded[key] = extract(self.model, self.batches(dataset), device=self.device).features
         return Features(self._encoded[key], torch.from_numpy(dataset.labels.copy()))
+
+    def encode_ensemble(self, dataset: ImageDataset, sizes: Sequence[int]) -> Tensor:
+        """Return the means `[N, D]` of the features of each image in several sizes, and mirrored in each.
+
+        Raises `ZooError` for a size that the model does not take, `DataError` as `encode`.
+        """
+        found = list[Tensor]()
+        for size in sizes:
+            backbones.check_input(self.model, size)
+            for mirrored in (False, True):
+                preprocess = replace(self.preprocess, input_size=size)
+                view = replace(self, preprocess=preprocess, mirrored=mirrored)
+                found.append(view.encode(dataset).features)
+        return torch.stack(found).mean(dim=0)
 
 
 def open_encoder(

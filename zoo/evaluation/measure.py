@@ -158,7 +158,7 @@ def run_protocol(
             raise ZooError(f'protocol "{protocol.protocol}": found no folder for the state of its training')
         return train_classifier(protocol, data, run)
     if isinstance(protocol, of.ClassifierProtocol):
-        return _classify(data, centers, protocol.tau), {}
+        return _classify(data, centers, protocol), {}
     if isinstance(protocol, of.RetrievalProtocol):
         return data.test, {}
     (features, labels), classes = data.train, data.train_set.num_classes
@@ -180,18 +180,20 @@ def run_protocol(
     return torch.stack(draws), {}
 
 
-def _classify(data: ProbeData, centers: Centers | None, tau: float | None) -> Tensor:
+def _classify(data: ProbeData, centers: Centers | None, protocol: of.ClassifierProtocol) -> Tensor:
     """Return logits `[N, C]`: of the centers, less `tau` times the log prior, or those that a model makes."""
+    tau, sizes = protocol.tau, protocol.ensemble
     if tau is not None and (centers is None or (centers.class_counts < 0).any()):
         raise ZooError("classifier: tau: found no training images of each class, which make the prior")
+    features = data.encoder.encode_ensemble(data.test_images, sizes) if sizes else data.test
     if centers is None:
-        check_features(data.test, "classifier: scores", dim=data.train_set.num_classes)
-        return data.test
+        check_features(features, "classifier: scores", dim=data.train_set.num_classes)
+        return features
     if tau is not None:  # a class without training images is then never predicted
         bias = post_hoc_adjusted(centers.bias, centers.class_counts, tau=tau)
         weight, bias = mask_classes(centers.weight, bias, centers.class_counts == 0)
         centers = centers._replace(weight=weight, bias=bias)
-    return centers.logits(data.test)
+    return centers.logits(features)
 
 
 def _to_device(data: ProbeData, features: Tensor) -> Tensor:

@@ -117,6 +117,7 @@ class ClassifierProtocol(Config):
 
     protocol: Literal["classifier"]
     tau: s.Positive | None = Field(None, description="Factor of the log prior (2007.07314, equation 9).")
+    ensemble: Depths | None = Field(None, description="Input sizes; features of all, mirrored too, averaged.")
 
 
 _OnFeatures = LinearProtocol | KNNProtocol | FewShotProtocol | RetrievalProtocol | ClassifierProtocol
