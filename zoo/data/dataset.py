@@ -48,8 +48,14 @@ class ImageStore:
         if not isinstance(self.items, list):
             return [*range(len(self.names))]
         seen = dict[Any, int]()
-        keys = (normpath(each) if isinstance(each, str | Path) else id(each) for each in self.items)
-        return [seen.setdefault(key, row) for row, key in enumerate(keys)]
+        return [seen.setdefault(_same(each), row) for row, each in enumerate(self.items)]
+
+
+def _same(item: Any) -> Any:
+    """Return what tells whether two items are one: a path in its shortest form, or which object it is."""
+    if isinstance(item, str) and "./" not in item and "//" not in item:  # as most are, in less time
+        return item
+    return normpath(item) if isinstance(item, str | Path) else id(item)
 
 
 @dataclass(eq=False)
@@ -179,21 +185,22 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
     labels, known, names = store.labels, (trained or store).labels, (trained or store).class_names
     if labels is None or known is None:
         return ImageDataset(store, np.full(len(store.names), -1), (), settings=store.settings)
-    if all(isinstance(label, str) for label in (*labels, *known)):
+    if all(issubclass(kind, str) for kind in {*map(type, labels), *map(type, known)}):
         classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*known})))
         places = {name: place for place, name in enumerate(classes)}
-        numbers = [places.get(normalize("NFC", label), -1) for label in labels]
+        number_of = {label: places.get(normalize("NFC", label), -1) for label in {*labels}}
+        numbers = np.array([number_of[label] for label in labels])
     else:
         count = len(names) if names else max(map(_number, known)) + 1
         classes = [normalize("NFC", str(name)) for name in names or range(count)]
-        numbers = [number if (number := _number(label)) < count else -1 for label in labels]
-    for row, first in enumerate(store.first_rows()):
-        if numbers[row] < 0 or numbers[row] != numbers[first]:
-            found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
-            choices = f"one of {few(classes)}.{did_you_mean(label, classes)}"
-            expected = choices if numbers[row] < 0 else f"{str(labels[first])[:80]!r} as before"
-            raise DataError(f"{where}: {found} {label!r}, expected {expected}")
-    return ImageDataset(store, np.array(numbers), tuple(classes), settings=store.settings)
+        numbers = np.array([number if (number := _number(label)) < count else -1 for label in labels])
+    first = np.array(store.first_rows(), dtype=np.int64)
+    for row in np.flatnonzero((numbers < 0) | (numbers != numbers[first])):
+        found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
+        choices = f"one of {few(classes)}.{did_you_mean(label, classes)}"
+        expected = choices if numbers[row] < 0 else f"{str(labels[first[row]])[:80]!r} as before"
+        raise DataError(f"{where}: {found} {label!r}, expected {expected}")
+    return ImageDataset(store, numbers, tuple(classes), settings=store.settings)
 
 
 def _number(label: Any) -> int:

@@ -118,11 +118,12 @@ def has_image(folder: Path) -> bool:
 
 def image_files(folder: Path) -> list[str]:
     """Return the paths of all images below a folder, relative to it, by folder and name, as torchvision."""
-    found = list[tuple[str, str]]()
+    found = list[tuple[str, list[str]]]()
     for place, inner, names in os.walk(folder, followlinks=True):
         inner[:] = filter(_is_visible, inner)
-        found += [(place, name) for name in names if _is_image(name)]
-    return [f"{place}/{name}"[len(f"{folder}/") :] for place, name in sorted(found)]
+        found.append((place, sorted(filter(_is_image, names))))
+    inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
+    return [place + name for place, names in inside for name in names]
 
 
 def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
@@ -137,8 +138,11 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     if not classes:
         paths = image_files(path)
         return ImageStore(paths, paths, folder=path)
-    paths = [f"{name}/{file}" for name in folders_in(path) for file in image_files(path / name)]
-    return ImageStore(paths, paths, [each.partition("/")[0] for each in paths], classes, folder=path)
+    paths, labels = list[str](), list[str]()
+    for name in folders_in(path):
+        paths += [f"{name}/{file}" for file in image_files(path / name)]
+        labels += [name] * (len(paths) - len(labels))
+    return ImageStore(paths, paths, labels, classes, folder=path)
 
 
 def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
