@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import resource
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from timm.data import create_transform
-from torchvision.transforms import v2
+from torchvision.transforms import RandomResizedCrop, v2
 
 from tests.data_fixtures import CROP, MEAN, MOCO, STD, digits, list_dataset, make, photo, same
-from zoo.data import Batch, DataConfig, EvalView, eval_images, open_dataset
+from zoo.data import Batch, DataConfig, EvalView, batches, eval_images, open_dataset, ops
 from zoo.data.batches import CPU_PART, derive_seed, epoch_order
 from zoo.data.config import ListFiles
 from zoo.data.views import transforms
@@ -131,6 +133,45 @@ def test_the_crops_of_workers_are_torchvisions_of_pillows_images(tmp_path, endin
             assert (pixels.round() - expected).abs().max() <= 1
 
 
+@pytest.mark.parametrize(("ending", "ratio"), [("jpg", 2), ("png", 1)])
+def test_a_jpeg_of_many_pixels_is_decoded_smaller_for_its_crops_alone(tmp_path, ending, ratio, monkeypatch):
+    """At half its size, with simplejpeg where it is and without."""
+    for number in range(4):
+        photo(401, 299, number).save(tmp_path / f"{number}.{ending}")
+    (tmp_path / "all.txt").write_text("".join(f"{n}.{ending} {n % 2}\n" for n in range(4)))
+    data = open_dataset(DataConfig(source=ListFiles(train="all.txt", test="all.txt")), "train", tmp_path)
+    op = ops.RandomResizedCrop(size=56, scale=[0.5, 0.8])
+    for _ in range(2):
+        for place in range(4):
+            (found,) = batches.random_crops(data, None, [[op]], 1, (0, place))
+            generator = torch.Generator().manual_seed(derive_seed("views", 1, 0, place))
+            top, left, h, w = batches.crop_box(op, 299, 401, generator)
+            whole = v2.functional.pil_to_tensor(data.image(place))
+            with Image.open(tmp_path / f"{place}.{ending}") as image:
+                image.draft("RGB", (401 // ratio, 299 // ratio))
+                pixels = v2.functional.pil_to_tensor(image)
+            edges = [round(n / ratio) for n in (top, left, top + h, left + w)]
+            box = (*edges[:2], edges[2] - edges[0], edges[3] - edges[1])
+            expected = v2.functional.resized_crop(pixels, *box, [56, 56])
+            assert (found[0].int() - expected.int()).abs().max() <= 1
+            ideal = v2.functional.resized_crop(whole, top, left, h, w, [56, 56])
+            assert (found[0].float() - ideal.float()).abs().mean() < 1.5
+        monkeypatch.setitem(sys.modules, "simplejpeg", None)
+
+
+@pytest.mark.parametrize("scale", [[0.2, 1.0], [0.9, 1.0]])
+@pytest.mark.parametrize(("height", "width"), [(30, 40), (9, 90), (90, 9), (1, 1)])
+def test_boxes_are_those_that_torchvision_draws(height, width, scale):
+    op = ops.RandomResizedCrop(size=8, scale=scale)
+    for seed in range(100):
+        generator = torch.Generator().manual_seed(seed)
+        found = [batches.crop_box(op, height, width, generator) for _ in range(2)]
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            image = torch.empty(3, height, width)
+            assert found == [RandomResizedCrop.get_params(image, op.scale, op.ratio) for _ in range(2)]
+
+
 @pytest.fixture(scope="module")
 def many():
     """180 images with candidates."""
@@ -143,10 +184,10 @@ def many():
 def ranks(count, data, backend, start, stop, **keys):
     """The batches of each step, those of all ranks put together."""
     feeds = [make(data, backend, views=EVERY, rank=r, world_size=count, **keys) for r in range(count)]
-    for batches in zip(*(feed.stream(start, stop) for feed in feeds), strict=True):
+    for parts in zip(*(feed.stream(start, stop) for feed in feeds), strict=True):
         yield Batch(
-            tuple(map(torch.cat, zip(*(batch.views for batch in batches), strict=True))),
-            *(torch.cat([getattr(b, key) for b in batches]) for key in ("labels", "index", "candidates")),
+            tuple(map(torch.cat, zip(*(part.views for part in parts), strict=True))),
+            *(torch.cat([getattr(part, key) for part in parts]) for key in ("labels", "index", "candidates")),
         )
 
 

@@ -1,6 +1,7 @@
 """Batches of images: of a training, as a pure function of their position in it, and of an evaluation."""
 
 import hashlib
+import math
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -14,19 +15,20 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import RandomResizedCrop
 
 from zoo.data import ops
 from zoo.data.config import EvalView, ViewsConfig
 from zoo.data.dataset import ImageDataset
-from zoo.data.decode import decode_all, own_cores, scaled_to_square
+from zoo.data.decode import decode_all, opened, own_cores, scaled_to_square
 from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
 from zoo.data.views.transforms import Draws, constant
 from zoo.errors import DataError
+from zoo.release.tensors import pixels_of, to_rgb
 
 # At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
 CPU_PART = 128
+DETAIL = 1.5  # pixels a side of a crop for one that is made of them; JPEGs with more are decoded smaller
 View = Sequence[ops.Op]
 Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
 Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[1, 3, h, w]`, uint8, or its error
@@ -54,13 +56,6 @@ def derive_seed(*parts: int | str) -> int:
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
     """Return how many batches one pass over `size` images has; `drop_last`: only whole ones."""
     return size // batch_size if drop_last else -(-size // batch_size)
-
-
-def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> int:
-    """Return how many images, repetitions counted, the first `steps` batches of a run have together."""
-    per_epoch = batches_per_epoch(size, batch_size, drop_last=drop_last)
-    epochs, rest = divmod(steps, per_epoch)
-    return epochs * min(size, per_epoch * batch_size) + rest * batch_size
 
 
 def epoch_order(labels: NDArray[np.int64], sampling: str, seed: int, epoch: int) -> Tensor:
@@ -144,18 +139,39 @@ class Samples(Dataset[Sample]):
 
 
 def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int, key: Key) -> list[Tensor]:
-    """Return the crop that each view begins with: torchvision's, within 1/255 of Pillow's (bicubic 2/255)."""
-    pixels = np.array(scaled_to_square(dataset.image(key[1]), size))
-    image, crops = torch.from_numpy(pixels).permute(2, 0, 1), list[Tensor]()
-    with torch.random.fork_rng(devices=[]):  # torchvision draws from the global generator
-        torch.default_generator.manual_seed(derive_seed("views", seed, *key))
-        for op in (view[0] for view in views):
-            top, left, h, w = RandomResizedCrop.get_params(image, op.scale, op.ratio)
-            part = image[None, :, top : top + h, left : left + w]
-            # 8-bit values are resized fastest where the three of a pixel lie together
-            part = part.contiguous(memory_format=torch.channels_last)
-            crops.append(F.interpolate(part, (op.size, op.size), mode=op.interpolation, antialias=True))
+    """Return the crop that each view begins with: torchvision's, within 1/255 of Pillow's (bicubic 2/255).
+
+    Where `DETAIL` has a JPEG decoded smaller, values differ by 1/255 on average, and edges move by a pixel.
+    """
+    source, generator = dataset.item(key[1]), torch.Generator()
+    generator.manual_seed(derive_seed("views", seed, *key))
+    with opened(source, dataset.name_of(key[1])) as stored:
+        image = stored if size is None else scaled_to_square(to_rgb(stored), size)
+        boxes = [crop_box(view[0], image.height, image.width, generator) for view in views]
+        room = min(min(box[2:]) / view[0].size for view, box in zip(views, boxes, strict=True)) / DETAIL
+        width, pixels = image.width, torch.from_numpy(pixels_of(image, source, room)).permute(2, 0, 1)
+        shrink, crops = round(width / pixels.shape[2]), list[Tensor]()
+    for (op, *_), (top, left, h, w) in zip(views, boxes, strict=True):
+        y, x, bottom, right = (round(n / shrink) for n in (top, left, top + h, left + w))
+        # 8-bit values are resized fastest where the three of a pixel lie together
+        part = pixels[None, :, y:bottom, x:right].contiguous(memory_format=torch.channels_last)
+        crops.append(F.interpolate(part, (op.size, op.size), mode=op.interpolation, antialias=True))
     return crops
+
+
+def crop_box(op: Any, height: int, width: int, generator: torch.Generator) -> tuple[int, int, int, int]:
+    """Return top, left, height, width: torchvision's RandomResizedCrop, but not of the global generator."""
+    number, (low, high) = torch.empty(1), torch.tensor(op.ratio).log().tolist()
+    for _ in range(10):
+        area = height * width * number.uniform_(*op.scale, generator=generator).item()
+        ratio = number.uniform_(low, high, generator=generator).exp_().item()
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            free = (height - h, width - w)
+            top, left = (int(torch.randint(each + 1, (1,), generator=generator)) for each in free)
+            return top, left, h, w
+    h, w = min(height, round(width / op.ratio[0])), min(width, round(height * op.ratio[1]))
+    return (height - h) // 2, (width - w) // 2, h, w
 
 
 def whole_image(dataset: ImageDataset, transform: Any, key: Key) -> list[Tensor]:

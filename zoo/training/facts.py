@@ -15,7 +15,7 @@ import torch
 
 from zoo import hub
 from zoo.data import ImageDataset
-from zoo.data.batches import batches_per_epoch, images_seen
+from zoo.data.batches import batches_per_epoch
 from zoo.errors import TrainingError
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
@@ -26,6 +26,13 @@ from zoo.training.checkpoint import Checkpoint
 from zoo.training.monitor import split_validation
 from zoo.training.precision import pick_device
 from zoo.training.run import RunFolder
+
+
+def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> int:
+    """Return how many images, repetitions counted, the first `steps` batches of a run have together."""
+    per_epoch = batches_per_epoch(size, batch_size, drop_last=drop_last)
+    epochs, rest = divmod(steps, per_epoch)
+    return epochs * min(size, per_epoch * batch_size) + rest * batch_size
 
 
 class Trained(NamedTuple):
