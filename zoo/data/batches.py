@@ -77,8 +77,7 @@ def epoch_order(labels: NDArray[np.int64], sampling: str, seed: int, epoch: int)
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
-    is_there = tensor.device.type == device.type
-    return tensor if is_there else tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if tensor.device.type == device.type else tensor.pin_memory().to(device, non_blocking=True)
 
 
 class TensorViews:
@@ -101,18 +100,23 @@ class TensorViews:
         """
         mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
         total = len(images) if total is None else total
-        step = CPU_PART if images.device.type == "cpu" else total
+        own_cache = (CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel()))
+        step, few = own_cache if images.device.type == "cpu" else (total, total)
         views: list[Tensor] = []
         for first in range(0, total, step):  # also parts without a row of ours: their numbers must be drawn
             size = min(step, total - first)
             own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
-            here = slice(*(first + edge - start for edge in own))
-            pixels = images[here].contiguous() * (1 / 255)
-            for place, view in enumerate(self._views):
-                done = augment(pixels, view, Draws(generator, size, *own))
-                if first == 0:
-                    views.append(done.new_empty(len(images), *done.shape[1:]))
-                torch.sub(done, mean, out=views[place][here]).div_(std)
+            state = generator.get_state() if few < size else None
+            for row in range(own[0], max(own[1], own[0] + 1), few):
+                if state is not None:  # of large images the cache has fewer; numbers are those of the part
+                    generator.set_state(state)
+                here = slice(first + row - start, first + min(row + few, own[1]) - start)
+                pixels = images[here].contiguous() * (1 / 255)
+                for place, view in enumerate(self._views):
+                    done = augment(pixels, view, Draws(generator, size, row, min(row + few, own[1])))
+                    if place == len(views):
+                        views.append(done.new_empty(len(images), *done.shape[1:]))
+                    torch.sub(done, mean, out=views[place][here]).div_(std)
         return tuple(views)
 
 
@@ -143,9 +147,8 @@ def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int,
 
     Where `DETAIL` has a JPEG decoded smaller, values differ by 1/255 on average, and edges move by a pixel.
     """
-    source, generator = dataset.item(key[1]), torch.Generator()
-    generator.manual_seed(derive_seed("views", seed, *key))
-    with opened(source, dataset.name_of(key[1])) as stored:
+    generator = torch.Generator().manual_seed(derive_seed("views", seed, *key))
+    with opened(source := dataset.item(key[1]), dataset.name_of(key[1])) as stored:
         image = stored if size is None else scaled_to_square(to_rgb(stored), size)
         boxes = [crop_box(view[0], image.height, image.width, generator) for view in views]
         room = min(min(box[2:]) / view[0].size for view, box in zip(views, boxes, strict=True)) / DETAIL
@@ -159,16 +162,15 @@ def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int,
     return crops
 
 
-def crop_box(op: Any, height: int, width: int, generator: torch.Generator) -> tuple[int, int, int, int]:
+def crop_box(op: Any, height: int, width: int, random: torch.Generator) -> tuple[int, int, int, int]:
     """Return top, left, height, width: torchvision's RandomResizedCrop, but not of the global generator."""
     number, (low, high) = torch.empty(1), torch.tensor(op.ratio).log().tolist()
     for _ in range(10):
-        area = height * width * number.uniform_(*op.scale, generator=generator).item()
-        ratio = number.uniform_(low, high, generator=generator).exp_().item()
+        area = height * width * number.uniform_(*op.scale, generator=random).item()
+        ratio = number.uniform_(low, high, generator=random).exp_().item()
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
-            free = (height - h, width - w)
-            top, left = (int(torch.randint(each + 1, (1,), generator=generator)) for each in free)
+            top, left = (int(torch.randint(n + 1, (1,), generator=random)) for n in (height - h, width - w))
             return top, left, h, w
     h, w = min(height, round(width / op.ratio[0])), min(width, round(height * op.ratio[1]))
     return (height - h) // 2, (width - w) // 2, h, w

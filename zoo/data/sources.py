@@ -264,8 +264,7 @@ def open_dataset(
         dataset = dataset.subset(select_subset(part, dataset.labels, dataset.num_classes))
     if partial is None:
         return dataset
-    groups = {"groups": len(partial.groups)} if partial.kind == "grouped" else {}
-    origin = {**partial.model_dump(), **groups}
+    origin = partial.model_dump() | ({"groups": len(partial.groups)} if partial.kind == "grouped" else {})
     candidates = draw_candidates(partial, dataset.labels, dataset.class_names)
     return dataset.with_candidates(candidates, origin=origin)
 

@@ -106,8 +106,7 @@ def resample_matrix(start: Tensor, length: Tensor, size: int, source: int, inter
     else:  # Keys' kernel with Pillow's a = -0.5
         near, far = (1.5 * x - 2.5) * x * x + 1, (((x - 5) * x + 8) * x - 4) * -0.5
         weights = torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
-    inside = (pixels > start[:, None]) & (pixels < (start + length)[:, None])
-    weights *= inside[:, None, :]
+    weights *= ((pixels > start[:, None]) & (pixels < (start + length)[:, None]))[:, None, :]
     return weights.div_(weights.sum(2, keepdim=True))
 
 
