@@ -16,7 +16,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import v2
 
 from tests.benchmarks.harness import Row, gate, timed
-from tests.data_fixtures import photo
+from tests.data_fixtures import MEAN, STD, make, photo
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.batches import derive_seed, random_crops
 from zoo.data.config import ListFiles
@@ -46,7 +46,9 @@ def rows(device: torch.device) -> Iterator[Row]:
         name = "open 4,000 JPEGs of 64x64, 47 MiB decoded, checksums compared"
         yield timed(name, "decoding", [ours, theirs], 5.0, equal, device, rounds=3)
     with tempfile.TemporaryDirectory() as folder:
-        yield from _crops(jpegs(Path(folder), 16, 500, 375), device)
+        data = jpegs(Path(folder), 16, 500, 375)
+        yield from _crops(data, device)
+        yield from _views(data, device)
 
 
 def _crops(data: ImageDataset, device: torch.device) -> Iterator[Row]:
@@ -83,5 +85,44 @@ def _crops(data: ImageDataset, device: torch.device) -> Iterator[Row]:
             equal = gate("pixels, in 255ths,", max(steps).item(), 1)
             name = "a worker decodes 16 JPEGs of 500x375 and crops each twice to 224x224"
             yield timed(name, peer, [ours, theirs], target, equal, device, rounds=15)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _views(data: ImageDataset, device: torch.device) -> Iterator[Row]:
+    """Measure two MoCo-v2 views of JPEGs on one core of a processor; the peer need not be installed."""
+    try:
+        import albumentations as A
+        import cv2
+        from albumentations.pytorch import ToTensorV2
+        from simplejpeg import decode_jpeg
+    except ImportError as error:
+        print(f"two MoCo-v2 views of JPEGs: not compared with albumentations, {error}")
+        return
+    cv2.setNumThreads(1)
+    crop = {"op": "random_resized_crop", "size": 224}
+    blur = {"op": "gaussian_blur", "kernel_size": 23}
+    view = [crop, "color_jitter", "grayscale", blur, "horizontal_flip"]
+    loader = make(data, "stream", views=[view] * 2, batch_size=len(data))
+    theirs = A.Compose(
+        [
+            A.RandomResizedCrop((224, 224), scale=(0.2, 1.0)),
+            A.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, p=0.8),
+            *(A.ToGray(p=0.2), A.GaussianBlur(blur_limit=0, sigma_limit=(0.1, 2.0), p=0.5)),
+            *(A.HorizontalFlip(p=0.5), A.Normalize(MEAN, STD), ToTensorV2()),
+        ]
+    )
+
+    def peer() -> list[Tensor]:
+        images = [decode_jpeg(data.item(index).read_bytes()) for index in range(len(data))]
+        return [torch.stack([theirs(image=image)["image"] for image in images]) for _ in range(2)]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        both = [lambda: next(iter(loader.stream(0, 1))).views, peer]
+        name = "two MoCo-v2 views at 224x224 of 16 JPEGs of 500x375, on the processor"
+        rival = "albumentations and simplejpeg"
+        yield timed(name, rival, both, 1.0, "none, other draws", device, rounds=15)
     finally:
         torch.set_num_threads(threads)
