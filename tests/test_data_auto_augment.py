@@ -43,7 +43,8 @@ def ours(images, name, strength, paco=False):
     """What one operation makes of images of one size."""
     width, height = images[0].size
     rows = auto_augment.rows_of([(name, strength)] * len(images), height, width, CPU, paco=paco)
-    return auto_augment.apply(batch(images), rows, paco=paco)
+    each = torch.arange(len(images))
+    return auto_augment.apply(batch(images), rows, each, fill=128 if paco else 0)
 
 
 def pillow(image, name, strength):

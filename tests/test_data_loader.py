@@ -19,7 +19,6 @@ from tests.data_fixtures import CROP, MEAN, MOCO, STD, digits, list_dataset, mak
 from zoo.data import Batch, DataConfig, EvalView, batches, eval_images, open_dataset, ops
 from zoo.data.batches import CPU_PART, derive_seed, epoch_order
 from zoo.data.config import ListFiles
-from zoo.data.views import transforms
 from zoo.errors import DataError, RecipeError, ZooError
 from zoo.recipe import Recipe
 
@@ -202,13 +201,6 @@ def test_the_ranks_rows_are_the_batch_of_one_rank(many, backend, sampling):
         assert same(expected, found)
         assert torch.equal(expected.candidates, found.candidates)
         assert torch.equal(found.candidates, torch.from_numpy(many.candidates[found.index.numpy()]))
-
-
-def test_what_a_gpu_does_without_looking_at_values_is_the_same_for_a_ranks_rows(many, monkeypatch):
-    monkeypatch.setattr(transforms, "LOOKED_AT", ())
-    (one,) = make(many, views=EVERY, batch_size=40).stream(0, 1)
-    (two,) = ranks(2, many, "tensor", 0, 1, batch_size=40)
-    assert same(one, two)
 
 
 COUNTS = [900, 90, 0, 9, 1]  # a class without images, and one with a single one

@@ -22,7 +22,7 @@ from zoo.data.dataset import ImageDataset
 from zoo.data.decode import decode_all, opened, own_cores, scaled_to_square
 from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
-from zoo.data.views.transforms import Draws, constant
+from zoo.data.views.transforms import Draws, constant, to_device
 from zoo.errors import DataError
 from zoo.release.tensors import pixels_of, to_rgb
 
@@ -73,11 +73,6 @@ def epoch_order(labels: NDArray[np.int64], sampling: str, seed: int, epoch: int)
     shares = torch.rand(2, len(labels), generator=generator, dtype=torch.float64)
     drawn = (shares[0] * len(counts)).long().clamp(max=len(counts) - 1)  # the largest share may round to 1
     return of_class[first[drawn] + torch.minimum((shares[1] * counts[drawn]).long(), counts[drawn] - 1)]
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
-    return tensor if tensor.device.type == device.type else tensor.pin_memory().to(device, non_blocking=True)
 
 
 class TensorViews:
@@ -276,7 +271,7 @@ class TrainLoader:
 
     def stream(self, start: int, stop: int) -> Generator[Batch]:
         """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator."""
-        generator, steps = torch.Generator(self._device), range(start, stop)
+        generator, steps = torch.Generator(), range(start, stop)
         cropped = from_workers(self._samples, map(self._keys, steps), self._workers, self._device)
         with closing(cropped):
             for step in steps:

@@ -195,7 +195,7 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
         classes = [normalize("NFC", str(name)) for name in names or range(count)]
         numbers = np.array([number if (number := _number(label)) < count else -1 for label in labels])
     first = np.array(store.first_rows(), dtype=np.int64)
-    for row in np.flatnonzero((numbers < 0) | (numbers != numbers[first])):
+    for row in np.flatnonzero((numbers < 0) | (numbers != numbers[first])).tolist():
         found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
         choices = f"one of {few(classes)}.{did_you_mean(label, classes)}"
         expected = choices if numbers[row] < 0 else f"{str(labels[first[row]])[:80]!r} as before"

@@ -17,7 +17,7 @@ from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 from torchvision.transforms.v2.functional import equalize
 
 from zoo.data import ops
-from zoo.data.views.transforms import Draws, only
+from zoo.data.views.transforms import Draws, only, to_device
 
 # the largest strength of the operations whose sign is drawn; the smallest is 0
 SIGNED = {
@@ -35,7 +35,7 @@ _KINDS = {
     **{"Color": COLOR, "Contrast": CONTRAST, "Sharpness": SHARPNESS},
 }  # all others are MOVED, or SHEARED
 
-Rows = tuple[Tensor, ...]  # what can be drawn, or what was drawn for each image: the columns of `rows_of`
+Rows = tuple[Tensor, ...]  # what can be drawn: the columns of `rows_of`
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
@@ -44,8 +44,7 @@ def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: D
     drawn = torch.cat([draw(p, draws) for _ in range(getattr(op, "num_ops", 1))], 1)
     pixels = (images * 255).round_().to(torch.uint8)
     for row in drawn.unbind(1):
-        chosen = tuple(column.index_select(0, row) for column in rows)
-        pixels = apply(pixels, chosen, paco=getattr(op, "variant", None) == "paco")
+        pixels = apply(pixels, rows, row, fill=128 if getattr(op, "variant", None) == "paco" else 0)
     return pixels * (1 / 255)
 
 
@@ -57,7 +56,7 @@ def draw(p: Tensor, draws: Draws) -> Tensor:
     count, steps = p.shape
     sequence = draws.randint(float(count)).long()
     happens, sign = draws.rand(2, None, steps)
-    row = (sequence[:, None] * steps + torch.arange(steps, device=sequence.device)) * 2 + (sign < 0.5)
+    row = (sequence[:, None] * steps + torch.arange(steps)) * 2 + (sign < 0.5)
     return torch.where(happens < p[sequence], row, 2 * count * steps)
 
 
@@ -75,7 +74,7 @@ def space(
         amount = strength(name, bins, index, height, width, paco=paco)
         one_sign = name not in SIGNED or (paco and name == "Rotate")
         outcomes += [(name, amount), (name, amount if one_sign else -amount)]
-    p = torch.tensor([[p for _, p, _ in sequence] for sequence in sequences], device=device)
+    p = torch.tensor([[p for _, p, _ in sequence] for sequence in sequences])
     return rows_of([*outcomes, ("Identity", 0.0)], height, width, device, paco=paco), p
 
 
@@ -100,9 +99,9 @@ def rows_of(
 ) -> Rows:
     """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels.
 
-    The columns are which of the constants above `[R]`; the place that each pixel is taken from `[R, H W]`,
-    int32, -1 where that is outside; pixels down a column, for SHEARED, `[R]`, float64; the new value of each
-    of the 256 `[R, 256]`, uint8; and the factor of a blend `[R]`.
+    The columns are which of the constants above `[R]`, on the host; the place that each pixel is taken from
+    `[R, H W]`, int32, -1 where that is outside; pixels down a column, for SHEARED, `[R]`, float64; the new
+    value of each of the 256 `[R, 256]`, uint8; and the factor of a blend `[R]`.
     """
     kinds, sources, tables = list[int](), list[NDArray[np.int32]](), list[NDArray[np.uint8]]()
     for name, amount in outcomes:
@@ -128,15 +127,15 @@ def rows_of(
         tables.append(np.array(values)[0])
     amounts = torch.tensor([amount for _, amount in outcomes], dtype=torch.float64, device=device)
     moved, changed = (torch.from_numpy(np.stack(each)).to(device) for each in (sources, tables))
-    return torch.tensor(kinds, device=device), moved, amounts, changed, (1 + amounts).float()
+    return torch.tensor(kinds), moved, amounts, changed, (1 + amounts).float()
 
 
-def apply(images: Tensor, rows: Rows, *, paco: bool) -> Tensor:
-    """Change each image as its row says."""
-    (kind, source, down, table, factor), fill = rows, 128 if paco else 0  # the grey level of what moves in
+def apply(images: Tensor, rows: Rows, row: Tensor, *, fill: int) -> Tensor:
+    """Change each image as its row of `rows` says, `row` `[B]`; `fill` is the grey level of what moves in."""
+    kind, there = rows[0][row], to_device(row, images.device)
+    source, down, table, factor = (column.index_select(0, there) for column in rows[1:])
     images = only(kind == MOVED, partial(move, fill=fill), images, source)
-    if paco:  # on a GPU it is computed for all images
-        images = only(kind == SHEARED, partial(shear, fill=fill), images, down)
+    images = only(kind == SHEARED, partial(shear, fill=fill), images, down)
     images = only(kind == TABLE, look_up, images, table)
     images = only(kind == AUTO_CONTRAST, auto_contrast, images)
     images = only(kind == EQUALIZE, equalize, images)
@@ -186,7 +185,7 @@ def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
     grey = (red * 19595 + green * 38470 + blue * 7471 + 32768).div_(65536).floor_()
     mean = grey.mean((1, 2, 3), keepdim=True, dtype=torch.float64)  # float32 is exact up to 256x256 pixels
     mean = (mean + 0.5).floor_().to(grey.dtype)
-    grey = torch.where((kind == CONTRAST)[:, None, None, None], mean, grey)
+    grey = torch.where(to_device(kind == CONTRAST, images.device)[:, None, None, None], mean, grey)
     base = only(kind == SHARPNESS, lambda _, images: smooth(images), grey.expand_as(images), images)
     changed = (images.float() - base).mul_(factor[:, None, None, None]).add_(base)
     return changed.clamp_(0, 255).to(torch.uint8)

@@ -15,14 +15,13 @@ from torch import Generator, Tensor
 from zoo.data import ops
 from zoo.errors import DataError
 
-LOOKED_AT = {"cpu"}  # devices whose values may decide what is computed: for others the host would wait
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
 CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation take the three slots of an order
 DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues where red, green, blue are smallest
 
 
 class Draws:
-    """Numbers drawn for all `total` images of a batch, by every rank, cut to those from `start` to `stop`."""
+    """Numbers drawn on the host for all `total` images of a batch, cut to those from `start` to `stop`."""
 
     def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
         self._generator, self._total, self._start = generator, total, start
@@ -31,7 +30,7 @@ class Draws:
     def rand(self, *shape: int | None) -> Tensor:
         """Return numbers from U[0, 1) of a shape that has None in the place of the images."""
         sizes = [self._total if size is None else size for size in shape]
-        drawn = torch.rand(sizes, generator=self._generator, device=self._generator.device)
+        drawn = torch.rand(sizes, generator=self._generator)
         return drawn.narrow(shape.index(None), self._start, self._count)
 
     def uniform(self, low: float, high: float, *columns: int) -> Tensor:
@@ -47,15 +46,24 @@ class Draws:
         return self.rand(None) < p
 
 
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
+    if tensor.device.type == device.type:
+        return tensor
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+
+
 def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """Return `images` `[B, ...]`, those that are `chosen` `[B]` changed, each alone and in its shape."""
-    if images.device.type in LOOKED_AT:
-        index = chosen.nonzero()[:, 0]
-        if len(index) == 0:
-            return images
-        changed = change(*(each.index_select(0, index) for each in (images, *parameters)))
-        return images.index_copy(0, index, changed)
-    return torch.where(chosen.view(-1, *[1] * (images.dim() - 1)), change(images, *parameters), images)
+    """Return `images` `[B, ...]`, those that are `chosen` `[B]` changed, each alone and in its shape.
+
+    What is chosen is known on the host, so that a GPU computes no others and is not waited for.
+    """
+    index = chosen.nonzero()[:, 0]
+    if len(index) == 0:
+        return images
+    there = to_device(index, images.device)
+    own = (each.index_select(0, index if each.device == index.device else there) for each in parameters)
+    return images.index_copy(0, there, change(images.index_select(0, there), *own))
 
 
 @cache
@@ -67,7 +75,7 @@ def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
 def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Tensor:
     """Crop and resize each image `[B, 3, H, W]` to `size` x `size` pixels."""
     height, width = images.shape[-2:]
-    top, left, h, w = crop_boxes(op, height, width, draws)
+    top, left, h, w = to_device(torch.stack(crop_boxes(op, height, width, draws)), images.device)
     # both at once: what lies beyond the shorter side has no weight
     start, length = torch.cat([top, left]), torch.cat([h, w])
     matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
@@ -117,6 +125,7 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
         raise DataError(f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width}")
 
     def blurred(images: Tensor, sigma: Tensor) -> Tensor:
+        sigma = to_device(sigma, images.device)
         rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
         return _apply(images, rows, cols, clip=False)
 
@@ -157,7 +166,7 @@ def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
         raise DataError(f"pad_crop: {height}x{width} pixels padded by {op.padding} are less than {op.size}")
-    top, left = (draws.randint(float(space + 1)).long() for space in room)
+    top, left = (to_device(draws.randint(float(space + 1)).long(), images.device) for space in room)
     windows = F.pad(images, [op.padding] * 4).unfold(2, op.size, 1).unfold(3, op.size, 1)
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
@@ -176,7 +185,7 @@ def random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
         torch.stack([cos, sin * (height / width), -(cos * x + sin * y) * (2 / width)], 1),
         torch.stack([-sin * (width / height), cos, (sin * x - cos * y) * (2 / height)], 1),
     ]
-    grid = F.affine_grid(torch.stack(theta, 1), list(images.shape), align_corners=False)
+    grid = F.affine_grid(to_device(torch.stack(theta, 1), images.device), list(images.shape), False)
     moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
     inside = ((grid >= -1) & (grid < 1)).all(-1)  # Pillow blends nothing in from outside
     return moved * inside[:, None]
@@ -192,7 +201,8 @@ def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
 
     height, width = images.shape[-2:]
     y, x = (draws.randint(float(length)) for length in (height, width))
-    size = draws.chosen(op.p) * float(op.size)  # 0 covers nothing
+    drawn = torch.stack([y, x, draws.chosen(op.p) * float(op.size)])  # 0 covers nothing
+    y, x, size = to_device(drawn, images.device)
     hole = covered(y, height)[:, None, :, None] & covered(x, width)[:, None, None, :]
     return images.masked_fill(hole, 0)
 
@@ -211,18 +221,18 @@ def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
     hue = draws.uniform(-op.hue, op.hue)
 
     def jitter(images: Tensor, order: Tensor, hue_slot: Tensor, factors: Tensor, hue: Tensor) -> Tensor:
-        luminance = constant(LUMINANCE, images.device)
+        luminance = torch.tensor(LUMINANCE)
         factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
-        matrix = factor[..., None] * torch.eye(3, device=images.device)  # [B, slot, 3, 3]
+        matrix = factor[..., None] * torch.eye(3)  # [B, slot, 3, 3]
         # to every row the grey value, or [B, slot, 3] of the channels' means
         matrix += ((1 - factor) * (order == SATURATION)[..., None] * luminance)[:, :, None]
         of_mean = (1 - factor) * (order == CONTRAST)[..., None] * luminance
-        after = hue_slot[:, None] <= torch.arange(SLOTS, device=images.device)  # [B, slot]
+        after = hue_slot[:, None] <= torch.arange(SLOTS)  # [B, slot]
         pixels = images.flatten(2)
         if op.hue > 0:
             for slot in range(SLOTS):
                 pixels = only(~after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
-            pixels = shift_hue(pixels.view_as(images), hue).flatten(2)
+            pixels = shift_hue(pixels.view_as(images), to_device(hue, images.device)).flatten(2)
         for slot in range(SLOTS):
             pixels = only(after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
         return pixels.view_as(images)
@@ -231,6 +241,7 @@ def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
 
 
 def _map_colors(pixels: Tensor, matrix: Tensor, of_mean: Tensor) -> Tensor:
+    matrix, of_mean = (to_device(each, pixels.device) for each in (matrix, of_mean))
     offset = (pixels.mean(2) * of_mean).sum(1)
     return torch.baddbmm(offset[:, None, None], matrix, pixels).clamp_(0, 1)
 
