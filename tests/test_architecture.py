@@ -44,7 +44,7 @@ def passed(call: Callable[[], object]) -> tuple[int, int]:
 
 def test_the_knn_evaluation_of_a_release_passes_few_functions() -> None:
     functions, files = passed(lambda: zoo.evaluate(PACO, "knn"))
-    assert functions <= 109 and files <= 24, (functions, files)
+    assert functions <= 109 and files <= 25, (functions, files)
 
 
 def test_a_step_of_paco_passes_few_functions() -> None:
