@@ -13,8 +13,7 @@ from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, plain_kind
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
-from zoo.objectives import registry
-from zoo.objectives.config import ObjectiveConfig
+from zoo.objectives import ObjectiveConfig, registry
 from zoo.recipe import sections
 from zoo.recipe.overrides import Overrides, apply, as_overrides, keys_learned
 from zoo.recipe.protocols import Protocol
