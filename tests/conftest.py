@@ -26,7 +26,7 @@ import zoo  # noqa: E402
 from tests.hub_helpers import NAME  # noqa: E402
 from tests.programs.plain_sweep import draw_nothing  # noqa: E402
 from tests.release_helpers import release_of, some_centers, trained_encoder  # noqa: E402
-from zoo.objectives import OBJECTIVES  # noqa: E402
+from zoo.objectives.registry import REGISTERED  # noqa: E402
 from zoo.recipe import Recipe  # noqa: E402
 from zoo.release import Release  # noqa: E402
 
@@ -150,10 +150,8 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own_objectives() -> Iterator[None]:
     """Let a test register objectives, and forget them."""
-    before = dict(OBJECTIVES)
     yield
-    OBJECTIVES.clear()
-    OBJECTIVES.update(before)
+    REGISTERED.clear()
     Recipe.load("cifar_resnet20.paco_digits_lt50")  # the schema follows
 
 

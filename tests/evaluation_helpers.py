@@ -12,7 +12,7 @@ from zoo import backbones
 from zoo.config import parse
 from zoo.data import DataConfig, EvalView, ImageDataset, open_dataset
 from zoo.evaluation.encode import Encoder
-from zoo.evaluation.evaluate import parse_protocol
+from zoo.evaluation.light import parse_protocol
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
 from zoo.release import Preprocess

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from zoo import backbones
-from zoo.objectives import OBJECTIVES, Batch, DataInfo, Objective, Output
+from zoo.objectives import SHIPPED, Batch, DataInfo, Objective, Output, objective_class
 
 HEAD = dict(dim=8, head_layers=2, head_hidden=16, head_batchnorm=True)
 QUEUE = HEAD | dict(queue_size=20, tau=0.2)
@@ -48,13 +48,13 @@ FT = {
 
 def config(name: str, **changes: Any) -> Any:
     """The section of a recipe, checked by its schema."""
-    return TypeAdapter(OBJECTIVES[name].Config).validate_python({"name": name} | SETTINGS[name] | changes)
+    return TypeAdapter(SHIPPED[name]).validate_python({"name": name} | SETTINGS[name] | changes)
 
 
 def build(name: str, info: DataInfo = INFO, **changes: Any) -> Any:
     """An objective with random weights, always the same."""
     torch.manual_seed(0)
-    return OBJECTIVES[name](config(name, **changes), backbones.create("cifar_resnet20"), info)
+    return objective_class(name)(config(name, **changes), backbones.create("cifar_resnet20"), info)
 
 
 def batch(seed: int = 0, size: int = 6, views: int = 2) -> Batch:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import pytest
+
 import zoo
 from tests.size import ROOT, sizes
 from tests.test_step import stepper_and_batches
@@ -42,9 +44,10 @@ def passed(call: Callable[[], object]) -> tuple[int, int]:
     return len(found), len({file for file, _ in found})
 
 
-def test_the_knn_evaluation_of_a_release_passes_few_functions() -> None:
+def test_the_knn_evaluation_of_a_release_passes_few_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")  # encoded, hashed and offered to the cache each time
     functions, files = passed(lambda: zoo.evaluate(PACO, "knn"))
-    assert functions <= 109 and files <= 24, (functions, files)
+    assert functions <= 118 and files <= 25, (functions, files)
 
 
 def test_a_step_of_paco_passes_few_functions() -> None:

@@ -6,7 +6,7 @@ import torch
 from tests.evaluation_helpers import DATA, digits, encoder
 from zoo.data import ImageDataset, open_dataset
 from zoo.evaluation import measure as measuring
-from zoo.evaluation.evaluate import parse_protocol
+from zoo.evaluation.light import parse_protocol
 from zoo.evaluation.published import ProbeRun
 from zoo.modules import Centers
 from zoo.recipe.protocols import PROTOCOLS

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tests.objective_helpers import FT, QUEUED, batch, build, step
 from zoo import functional
-from zoo.objectives.momentum_contrast import FeatureTransformConfig, Pairs, transform
+from zoo.objectives.config import FeatureTransformConfig
+from zoo.objectives.momentum_contrast import Pairs, transform
 
 LABELLED = ["sup_con", "paco", "gpaco"]
 NOW = FT | {"start_epoch": 0}

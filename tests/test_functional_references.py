@@ -15,13 +15,14 @@ from torch import Tensor
 
 from tests import reference
 from zoo import functional
-from zoo.functional import _streaming
+from zoo.functional import _streaming, contrastive
 
 
 @pytest.fixture(autouse=True, params=[12, 2**18])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems have many blocks of keys, whole and cut off, or one."""
     monkeypatch.setitem(_streaming.BLOCK, "cpu", request.param)
+    monkeypatch.setattr(contrastive, "KEPT", request.param)
 
 
 DOUBLE = torch.float64

@@ -32,6 +32,40 @@ def test_names_are_listed_soon_and_without_torch(code, seconds):
     assert min(float(run(times).splitlines()[-1]) for _ in range(3)) < seconds
 
 
+HEAVY = {"torch", "timm", "torchvision", "pandas", "sklearn", "matplotlib", "datasets"}
+PACO = "cifar_resnet20.paco_digits_lt50"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (f"show {PACO}", "centers: 10 classes x 64 features"),
+        ("show tf_efficientnet_lite0.paco_cifar100_lt100", "zoo.load"),
+        ("show cifar_resnet20.ce_digits --full", "batch_size"),
+        ("show tau", "Temperature"),
+        ("show keys", "training: section"),
+        ("list --shipped", PACO),
+        ("shwo", "No such command"),
+        ("show pako", "paco"),
+        (f"pretrain {PACO} --set optimizer.lrr=1", 'Did you mean "lr"?'),
+        (f"pretrain {PACO}x", PACO),
+        (f"finetune {PACO} --init {PACO} --set training.epoch=1", 'Did you mean "epochs"?'),
+        (f"compare {PACO} --init {PACO} --set training.epoch=1", 'unknown key "objective.loss"'),
+        (f"sweep {PACO} --set objective.tua=0.1,0.2", 'Did you mean "tau"?'),
+        (f"evaluate knnn {PACO}", 'Did you mean "knn"?'),
+        (f"evaluate knn {PACO} --set kk=1", 'Did you mean "k"?'),
+        (f"reproduce {PACO}x", PACO),
+        (f"diagnose {PACO}x", PACO),
+    ],
+)
+def test_mistakes_and_shipped_releases_are_shown_without_heavy_packages(arguments: str, told: str) -> None:
+    code = f"import sys; sys.argv = {['zoo', *arguments.split()]}; from zoo.cli import main; import atexit;"
+    code += f"atexit.register(lambda: print('imported', {HEAVY} & set(sys.modules))); main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert told in done.stdout + done.stderr and "Traceback" not in done.stderr
+    assert done.stdout.endswith("imported set()\n")
+
+
 @pytest.mark.parametrize(
     "imports",
     [
@@ -76,7 +110,7 @@ try:
     zoo.pretrain
 except zoo.ZooError as error:
     print(error)
-""".replace("NAME", repr("cifar_resnet20.paco_digits_lt50"))
+""".replace("NAME", repr(PACO))
 
 
 def test_loading_predicting_and_embedding_need_no_package_of_the_extra_train() -> None:

@@ -10,7 +10,8 @@ from torch import nn
 
 from zoo.data import Batch
 from zoo.objectives import DataInfo
-from zoo.objectives.classify import Classify, ClassifyConfig, MixConfig, mix
+from zoo.objectives.classify import Classify, mix
+from zoo.objectives.config import ClassifyConfig, MixConfig
 
 
 def pictures(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

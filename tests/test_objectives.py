@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.objective_helpers import FT, QUEUED, WITH_TEACHER, batch, build, step
-from zoo.objectives import OBJECTIVES, Batch
+from zoo.objectives import SHIPPED, Batch
 
-every_objective = pytest.mark.parametrize("name", sorted(OBJECTIVES))
+every_objective = pytest.mark.parametrize("name", sorted(SHIPPED))
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -19,9 +19,9 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 def test_forward_changes_statistics_alone_and_everything_but_the_teacher_gets_a_gradient(name: str) -> None:
     objective = build(name)
     assert not any(p.requires_grad for key, p in objective.named_parameters() if "teacher." in key)
-    step(objective, batch(1, views=objective.num_views))
+    step(objective, batch(1, views=objective.config.num_views))
     before = copy.deepcopy(objective.state_dict())
-    objective(batch(2, views=objective.num_views)).loss.backward()
+    objective(batch(2, views=objective.config.num_views)).loss.backward()
     for key, value in objective.state_dict().items():
         assert key.endswith(STATISTICS) or torch.equal(value, before[key]), key
     for key, p in objective.named_parameters():
@@ -70,7 +70,7 @@ def test_everything_stays_on_the_training_device(name: str) -> None:
                 module._parameters[key] = nn.Parameter(on_fake_gpu(mode, value), value.requires_grad)
         for key, value in module._buffers.items():
             module._buffers[key] = None if value is None else on_fake_gpu(mode, value)
-    data = batch(1, views=objective.num_views)
+    data = batch(1, views=objective.config.num_views)
     views = tuple(on_fake_gpu(mode, view) for view in data.views)
     data = Batch(views, *(on_fake_gpu(mode, x) for x in data[1:]))
     with mode:

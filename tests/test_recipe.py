@@ -11,7 +11,8 @@ import zoo
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
-from zoo.objectives import OBJECTIVES, Objective, ObjectiveConfig
+from zoo.objectives import SHIPPED, Objective, ObjectiveConfig, objective_class
+from zoo.objectives.registry import REGISTERED
 from zoo.recipe import Recipe, keys
 from zoo.recipe.protocols import PROTOCOLS
 
@@ -107,9 +108,9 @@ def test_unknown_recipe_names_the_nearest(tmp_path: Path) -> None:
 def test_every_key_of_every_section_has_a_text_and_is_found_by_its_end() -> None:
     known = {key.name: key for top in keys.find_keys() for key in keys.find_keys(top.name)}
     assert all(key.text for key in known.values())
-    for name, schema in OBJECTIVES.items():
+    for name, schema in SHIPPED.items():
         found = {key.name for key in keys.find_keys(f"objective.{name}")}
-        assert {f"objective.{name}.{field}" for field in schema.Config.model_fields} <= found
+        assert {f"objective.{name}.{field}" for field in schema.model_fields} <= found
     assert {f"evaluation.{word}" for word in PROTOCOLS} <= known.keys()
     assert known["schedule.name"].kind == "constant, cosine, multistep"
     ends = [f"training.ema{end}" for end in ("", ".decay", ".warmup")]
@@ -151,13 +152,13 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
     [
         ("own", "objective: found 'own', expected an Objective"),
         (own_objective(Config=ObjectiveConfig), "expected an Objective whose Config has name"),
-        (own_objective(Config=OBJECTIVES["moco"].Config), 'objective Own: "moco" is an objective of zoo'),
+        (own_objective(Config=SHIPPED["moco"]), 'objective Own: "moco" is an objective of zoo'),
     ],
 )
 def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:
     with pytest.raises(zoo.ZooError) as error:
         zoo.register_objective(wrong)
-    assert expected in str(error.value) and "own" not in OBJECTIVES
+    assert expected in str(error.value) and "own" not in REGISTERED
 
 
 @pytest.mark.usefixtures("own_objectives")
@@ -172,7 +173,7 @@ def test_an_installed_package_names_its_objectives(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     Recipe.load(PACO)
     assert "own_of_a_package" not in sys.modules
-    assert Recipe.load(SIMCLR, SAY_OWN).objective.scale == 2 and OBJECTIVES["own"].says == "packaged"
+    assert Recipe.load(SIMCLR, SAY_OWN).objective.scale == 2 and objective_class("own").says == "packaged"
     with pytest.raises(zoo.ZooError, match=r'objective "gone": .*cannot be imported'):
         Recipe.load(SIMCLR, ["objective={name: gone, scale: 2.0}", "name=cifar_resnet20.own"])
     monkeypatch.delitem(sys.modules, "own_of_a_package")

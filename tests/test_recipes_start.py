@@ -77,7 +77,7 @@ def test_recipe_starts_as_it_stands(name: str, base: Path) -> None:
     before = {key: p.detach().clone() for key, p in trained.items()}
 
     for step, batch in enumerate(loader.stream(0, 2)):
-        assert len(batch.views) == objective.num_views
+        assert len(batch.views) == objective.config.num_views
         assert {view.shape[-1] for view in batch.views} == (set(recipe.views.train_sizes) or {size})
         loss = float(stepper(step, batch).loss.detach())
         assert math.isfinite(loss), step

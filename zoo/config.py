@@ -17,7 +17,7 @@ MAX_YAML_BYTES = 1 << 18  # a recipe is a page; anything near this size is a mis
 MAX_YAML_DEPTH = 32
 
 
-class Config(pydantic.BaseModel):
+class Config(pydantic.BaseModel, defer_build=True):
     """Base of every section of a recipe: no unknown keys, no silent conversions, immutable.
 
     The text below a field is its description, which `zoo show KEY` shows.

@@ -11,8 +11,8 @@ from torch import nn
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.encode import Encoder
+from zoo.evaluation.light import plain
 from zoo.evaluation.measure import ProbeData, measure
-from zoo.evaluation.metrics import plain
 from zoo.experiments import pretraining
 from zoo.files import is_unused
 from zoo.recipe import Recipe

@@ -13,9 +13,20 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo.backbones import cifar as cifar  # imported for its registration with timm
-from zoo.errors import ZooError, did_you_mean, first_line
+from zoo.errors import ReleaseError, ZooError, did_you_mean, first_line
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
+CHOSEN = {"features_only", "out_indices", "feature_cls"}  # of timm's factory, what a load may choose
+_FACTORIES = (timm.create_model, timm.models.build_model_with_cfg)
+NO_ARGUMENTS = {name for factory in _FACTORIES for name in inspect.signature(factory).parameters} - {"kwargs"}
+NO_ARGUMENTS |= {"arch", "num_classes", "pruned", "device", "dtype", *CHOSEN}
+"""What timm's factory and builder take for themselves: sources of weights and code, not the architecture."""
+
+
+def check_arguments(model_args: Mapping[str, Any]) -> None:
+    """Refuse, by a `ReleaseError`, arguments of an architecture that name other weights, or code."""
+    if refused := sorted(NO_ARGUMENTS & model_args.keys()):
+        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
 
 
 def create(arch: str, *, num_classes: int = 0, **model_args: Any) -> nn.Module:

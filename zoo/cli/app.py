@@ -13,7 +13,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from zoo import catalog, hub
+from zoo import hub
 from zoo.config import load_yaml
 from zoo.errors import RecipeError, ZooError, processes
 
@@ -73,11 +73,17 @@ def check_launch(
 
 
 def check_early(
-    *names: str, recipe: str | None = None, data: str | None = None, out: Path | None = None
+    *names: str,
+    recipe: str | None = None,
+    changes: list[str] | None = None,
+    data: str | None = None,
+    out: Path | None = None,
 ) -> None:
     """Check names of releases and other arguments before torch is imported, which takes seconds."""
     if recipe is not None:
-        catalog.recipe_path(recipe)
+        from zoo.recipe import Recipe
+
+        Recipe.load(recipe, changes or ())
     if data is not None:
         from zoo.data.config import parse_data_spec, path_of
 

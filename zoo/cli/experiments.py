@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
+from zoo import catalog
 from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, check_early, comma_separated, with_device
 from zoo.errors import ZooError, few
 from zoo.files import RUNS
+from zoo.recipe.overrides import PLAIN
 
 if TYPE_CHECKING:
     from zoo.experiments.sweep import Sweep
@@ -29,6 +33,9 @@ def sweep(
     """
     pairs = [pair.partition("=") for pair in settings or []]
     vary = {key.strip(): comma_separated(f"--set {key}", f"[{values}]") for key, _, values in pairs}
+    first = [f"{key}={json.dumps(values[0])}" for key, values in vary.items() if values]
+    for each in recipes if recipes[0] not in catalog.list_sweeps() and not isfile(recipes[0]) else ():
+        check_early(recipe=each, changes=first)
     check_early(data=data, out=out)
     import zoo
 
@@ -61,10 +68,12 @@ def compare(
     resume: bool = RESUME,
 ) -> None:
     """Fine-tune a release by several long-tailed methods, over seeds: a sweep over the key method."""
-    check_early(init, recipe=recipe, data=data, out=out)
+    given = with_device(overrides, device)
+    changes = [*PLAIN, *given, f"init.release={init}", "init.head=fresh"]
+    check_early(init, recipe=recipe, changes=changes, data=data, out=out)
     import zoo
 
-    more = {"seeds": comma_separated("--seeds", seeds), "overrides": with_device(overrides, device)}
+    more = {"seeds": comma_separated("--seeds", seeds), "overrides": given}
     names = None if methods is None else comma_separated("--methods", methods)
     _print(zoo.compare(recipe, init=init, data=data, out=out, methods=names, resume=resume, **more))
 
@@ -99,7 +108,7 @@ def reproduce(
     They are judged together, by the number of test images and the spread over seeds. The exit status is 0 if
     all agree, and 1 if one differs.
     """
-    check_early(data=data, out=out)
+    check_early(name, data=data, out=out)
     import zoo
 
     found = zoo.reproduce(name, data=data, out=out, tolerance=tolerance, spread=spread, resume=resume)

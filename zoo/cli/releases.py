@@ -31,12 +31,13 @@ def evaluate(
     """Evaluate an encoder, by default with the settings that the release records."""
     chosen = key_values(settings)
     check_early(name, data=data, out=out)
-    import zoo
-    from zoo.evaluation.evaluate import parse_protocol
+    from zoo.evaluation.light import parse_protocol
 
     protocols = protocol.split(",")
     for each in protocols:
         parse_protocol(each, chosen)  # here, since a wrong key may be the name of an argument below
+    import zoo
+
     release = zoo.open(name)
     chosen |= {"device": device, "workers": workers, "save": save, "out": out, "resume": resume}
     entries = zoo.evaluate(release, protocols, data, **chosen)
@@ -116,7 +117,7 @@ def diagnose(
     device: str = DEVICE,
 ) -> None:
     """Show what trainings did: one HTML page of figures and numbers, which opens offline."""
-    check_early(data=data, out=out)
+    check_early(*names, data=data, out=out)
     import zoo
 
     report = zoo.diagnose(*names, out=out, data=data, device=device)
@@ -134,6 +135,7 @@ def push(
     dry_run: bool = Option(False, "--dry-run", help="Check it, and print what would be sent."),
 ) -> None:
     """Publish a release on the Hub, after checking it and merging what others changed there."""
+    check_early(release)
     import zoo
     from zoo.hub.push import prepare
 
@@ -153,7 +155,7 @@ def pull(
     out: Path | None = Option(None, "--out", help="Folder to copy it to. Default: the Hub's cache."),
 ) -> None:
     """Download a release whole and check its hashes."""
-    check_early(out=out)
+    check_early(name, out=out)
     import zoo
 
     release = zoo.pull(name, out=out)

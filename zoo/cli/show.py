@@ -131,7 +131,7 @@ def print_release(release: Release, name: str | None = None) -> None:
     if processes()[0] > 0:
         return
     config, training, view = release.config, release.metrics["training"], release.preprocess
-    shape = [*release.centers.weight.shape] if release.centers else []
+    shape = [len(release.class_names), config["zoo"]["feature_dim"]] if config["zoo"]["has_centers"] else []
     pixels = f"{view.input_size} pixels, crop {view.crop_pct:g}, {view.interpolation}"
     facts = {
         "encoder": f"{config['architecture']}, objective {config['zoo']['objective']}",
@@ -154,7 +154,7 @@ def print_release(release: Release, name: str | None = None) -> None:
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
-    from zoo.evaluation.metrics import plain
+    from zoo.evaluation.light import plain
 
     tables = dict[str, dict[str, Mapping[str, Any]]]()
     for entry in entries:

@@ -34,11 +34,11 @@ def pretrain(
     """Train as a recipe says, evaluate, and write a release; without a recipe, on images of your own."""
     if recipe is data is init is arch is None:
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
-    check_early(recipe=recipe, data=data, out=out)
+    given = with_device(overrides, device)
+    check_early(recipe=recipe, changes=given, data=data, out=out)
     from zoo.experiments import pretraining
     from zoo.recipe.planning import plan_pretraining
 
-    given = with_device(overrides, device)
     planned, root = plan_pretraining(
         recipe, data=data, overrides=given, init=init, arch=arch, objective=objective
     )
@@ -60,10 +60,11 @@ def finetune(
     resume: bool = RESUME,
 ) -> None:
     """Train from a release instead of random weights, on any data."""
-    check_early(init, recipe=recipe, data=data, out=out)
+    given = with_device(overrides, device)
+    starts = [f"init.release={init}", *([] if head is None else [f"init.head={head}"])]
+    check_early(init, recipe=recipe, changes=[*given, *starts], data=data, out=out)
     import zoo
 
-    given = with_device(overrides, device)
     made = zoo.finetune(recipe, init=init, head=head, data=data, out=out, overrides=given, resume=resume)
     print_release(made)
 

@@ -26,7 +26,6 @@ from zoo.errors import ReleaseError, did_you_mean, few, one_line
 from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format
-from zoo.release.release import check_arguments
 from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
 from zoo.release.write import agree, output, write_release
 
@@ -103,7 +102,7 @@ def convert(
             near = did_you_mean(arch, architectures)
             raise ReleaseError(f'arch: found "{arch}"; give its name in timm: --arch ARCH.{near}')
         args = {**_arguments(project, given, stated, arch), **(model_args or {})}
-        check_arguments(args)  # `pretrained` would have timm fetch weights of its own
+        backbones.check_arguments(args)  # `pretrained` would have timm fetch weights of its own
         if not plain:  # PiCO's ResNets have shortcuts
             given = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): each for key, each in given.items()}
         tensors, head, linear = split_classifier(given, arch, args, may_have_one=plain)

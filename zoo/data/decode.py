@@ -111,17 +111,9 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
     With `cache` those that need decoding are kept in a file below `$XDG_CACHE_HOME/zoo/decoded`, with its
     SHA-256 beside it; where it is intact it is mapped. DataError for unreadable images and other sizes.
     """
-    if not cache or (encoded := dataset.encoded()) is None:
+    if not cache or dataset.encoded() is None:
         return _decoded(dataset, image_size)
-    files, selection = encoded
-    key = hashlib.sha256(f"{PIL.__version__} {image_size} {len(dataset)} {selection}".encode())
-    for path in files:
-        key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
-        with suppress(OSError):
-            status = os.stat(path)  # noqa: PTH116
-            # a copy can bring an old modification time along, but nobody sets the time of the change itself
-            key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
-    file = cache_folder("decoded") / f"{key.hexdigest()[:32]}.raw"
+    file = cache_folder("decoded") / f"{content_key(dataset, image_size)}.raw"
     width, height = (image_size, image_size) if image_size else dataset.image(0).size
     checksum = file.with_suffix(".sha256")
     with writing(f'"{file}"', DataError):
@@ -135,6 +127,27 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
             write_atomic(file, pixels.tofile)
             write_text(checksum, hashlib.sha256(pixels.data).hexdigest())
     return pixels
+
+
+def content_key(dataset: ImageDataset, *settings: object) -> str | None:
+    """Return a hash of settings and of what decides the pixels, in order; None where only decoding tells.
+
+    That are the files that images are decoded from, with their sizes and times, or an array's pixels.
+    """
+    files, selection = dataset.encoded() or ((), "")
+    key = hashlib.sha256(f"{PIL.__version__} {settings} {len(dataset)} {selection}".encode())
+    for path in files:
+        key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
+            # a copy can bring an old modification time along, but nobody sets the time of the change itself
+            key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
+    if not files:
+        if not isinstance(dataset.store.items, np.ndarray):
+            return None
+        key.update(f"{dataset.store.items.dtype} {dataset.store.items.shape}".encode())
+        key.update(np.ascontiguousarray(dataset.store.items[dataset.rows]).data)
+    return key.hexdigest()[:32]
 
 
 def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]:

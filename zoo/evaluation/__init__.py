@@ -1,24 +1,8 @@
 """Measures of features: linear probe, weighted kNN, few-shot, retrieval, learned centers; and their metrics.
 
-What is named here is for any program's own features.
+What is named here is for any program's own features, and is imported when it is used.
 """
 
-from zoo.evaluation.embed import Embedding
-from zoo.evaluation.encode import Features, extract
-from zoo.evaluation.linear import LinearClassifier, fit_linear
-from zoo.evaluation.metrics import classification_metrics, retrieval_metrics
-from zoo.evaluation.predict import Prediction
-from zoo.functional import KnnPrediction, knn_predict
+import lazy_loader
 
-__all__ = [
-    "Embedding",
-    "Features",
-    "KnnPrediction",
-    "LinearClassifier",
-    "Prediction",
-    "classification_metrics",
-    "extract",
-    "fit_linear",
-    "knn_predict",
-    "retrieval_metrics",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from timm.data import resolve_data_config
 from torch import Tensor, nn
 from torch.fx.experimental.optimization import fuse
@@ -20,15 +25,18 @@ from zoo import backbones, hub
 from zoo.backbones import evaluating
 from zoo.config import parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
+from zoo.data.decode import content_key
 from zoo.errors import DataError, ZooError, ZooWarning
+from zoo.files import cache_folder, write_atomic
 from zoo.recipe import Recipe
 from zoo.release import Preprocess, Release
 from zoo.release.schema import Input
 from zoo.training import pick_device
 from zoo.training.precision import float32_products
-from zoo.training.progress import show_images
+from zoo.training.progress import say, show_images
 
 CPU = torch.device("cpu")
+CACHE_BYTES = 4 << 30  # of all features that are kept
 _IMAGENET_CLASSES = {1000, 21841, 21843}  # no projection has as many outputs by chance
 
 
@@ -159,7 +167,7 @@ class Encoder:
         """Encode all images of a data set, the same ones once; raise `DataError` for an unreadable one."""
         key = repr(dataset.without_labels().describe())
         if key not in self._encoded:
-            self._encoded[key] = extract(self.model, self.batches(dataset), device=self.device).features
+            self._encoded[key] = self._features(dataset)
         return Features(self._encoded[key], torch.from_numpy(dataset.labels.copy()))
 
     def encode_ensemble(self, dataset: ImageDataset, sizes: Sequence[int]) -> Tensor:
@@ -175,6 +183,51 @@ class Encoder:
                 view = replace(self, preprocess=preprocess, mirrored=mirrored)
                 found.append(view.encode(dataset).features)
         return torch.stack(found).mean(dim=0)
+
+    def _features(self, dataset: ImageDataset) -> Tensor:
+        """Return the features `[N, D]`; those of a release are kept below `$XDG_CACHE_HOME/zoo/features`."""
+        file = None
+        if self.release is not None and (key := content_key(dataset, *self._decides())) is not None:
+            file = cache_folder("features") / f"{key}.safetensors"
+            if (kept := read_features(file, len(dataset))) is not None:
+                say(f"features of {len(dataset):,} images: from the cache, {file}")
+                return kept
+        features = extract(self.model, self.batches(dataset), device=self.device).features
+        if file is not None:
+            keep_features(features, file)
+        return features
+
+    def _decides(self) -> list[object]:
+        """Return what decides the features of an image, beside its pixels."""
+        config, gpu = cast(Release, self.release).config, self.device.type == "cuda"
+        where = torch.cuda.get_device_name() if gpu else torch.backends.cpu.get_cpu_capability()
+        dtypes = sorted({str(each.dtype) for each in self.model.parameters()})
+        model = [config["architecture"], config["model_args"], config["zoo"]["weights_sha256"], dtypes]
+        code = [version(name) for name in ("contrastive-zoo", "torch", "timm")]
+        return [model, self.preprocess, self.mirrored, code, self.device.type, where, torch.get_num_threads()]
+
+
+def read_features(file: Path, count: int) -> Tensor | None:
+    """Return the features `[count, D]` that a file of the cache holds; None where it is not whole."""
+    with suppress(OSError, SafetensorError, LookupError, TypeError):
+        with safe_open(file, "pt") as stored:
+            features, recorded = stored.get_tensor("features"), stored.metadata()["sha256"]
+        if len(features) == count and hashlib.sha256(features.numpy().data).hexdigest() == recorded:
+            os.utime(file)  # what is used stays longest
+            return cast(Tensor, features)
+    return None
+
+
+def keep_features(features: Tensor, file: Path) -> None:
+    """Write features to a file of the cache; of more than `CACHE_BYTES` the least recently used go."""
+    told = {"sha256": hashlib.sha256(features.numpy().data).hexdigest()}
+    with suppress(OSError):  # a cache that cannot be written is none
+        write_atomic(file, lambda temporary: save_file({"features": features}, temporary, told))
+        left = CACHE_BYTES
+        for old in sorted(file.parent.iterdir(), key=lambda old: -old.stat().st_mtime_ns):
+            left -= old.stat().st_size
+            if left < 0:
+                old.unlink()
 
 
 def open_encoder(

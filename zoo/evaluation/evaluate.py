@@ -19,12 +19,13 @@ from zoo.data.dataset import OtherImages, Root, Split
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import Encoder, open_encoder
+from zoo.evaluation.light import parse_protocol
 from zoo.evaluation.measure import ProbeData, measure, warn_of_shared
 from zoo.evaluation.predict import prior_in_loss
 from zoo.evaluation.published import ProbeRun
 from zoo.files import RUNS
 from zoo.modules import Centers
-from zoo.recipe.protocols import PROTOCOLS, TRAINED, ClassifierProtocol, Protocol
+from zoo.recipe.protocols import TRAINED, ClassifierProtocol, Protocol
 from zoo.release import Preprocess, Release
 
 
@@ -132,16 +133,6 @@ def _evaluate(
         train_set = None if train_set is None else _with_classes_of(release, train_set)
     probe_data = ProbeData(encoder, train_set, test_set)
     return measure(protocol, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
-
-
-def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return a protocol with these settings; raise `ZooError` for an unknown one, with the nearest."""
-    if name not in PROTOCOLS:
-        hint = did_you_mean(name, PROTOCOLS)
-        raise ZooError(f'protocol: found "{name}", expected one of {", ".join(PROTOCOLS)}.{hint}')
-    if "protocol" in settings:
-        raise ZooError(f'protocol {name}: unknown key "protocol"; it is {name}')
-    return parse(PROTOCOLS[name], {**settings, "protocol": name}, f"protocol {name}")
 
 
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from torch import Tensor
 from zoo.errors import DataError, ZooError
 from zoo.functional import frequency_groups
 from zoo.functional.checks import check_features, check_labels
-from zoo.release.schema import ACCURACIES, in_order, recall_k
 
 _BINS = 15  # of the calibration error, as in its paper
 BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted
@@ -179,28 +178,3 @@ def _sorted(values: Tensor) -> Tensor:
     """Sort `[B, M]` along its rows, ascending; NumPy's sort takes a tenth of torch's time on a CPU."""
     on_cpu = values.device.type == "cpu"
     return torch.from_numpy(np.sort(values.numpy(), axis=1)) if on_cpu else values.sort(dim=1).values
-
-
-def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:
-    """Return a table of metrics by name, a line each: in percent, one decimal, `-` where there is none.
-
-    Accuracies have the same columns in every table; calibration error (ECE), recalls and mean average
-    precision have one where there are some. An interval is in brackets. `first` is over the names.
-    """
-    keys = {key for metrics in rows.values() for key in metrics}
-    if "accuracy" in keys:
-        keys |= ACCURACIES.keys()
-    titles = {**ACCURACIES, "calibration_error": "ECE", "map": "mAP"}
-    lines = [[first, *(titles.get(key) or f"R@{recall_k(key)}" for key in in_order(keys))]]
-    for name, metrics in rows.items():
-        pairs = [(metrics.get(key), metrics.get(f"{key}_interval")) for key in in_order(keys)]
-        lines.append([name, *(_cell(value, half) for value, half in pairs)])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = ([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines)
-    return "\n".join(map("  ".join, aligned))
-
-
-def _cell(value: float | None, half: float | None) -> str:
-    if value is None or half is None:
-        return "-" if value is None else f"{value:.1f}"
-    return f"{value:.1f} [{value - half:.1f}, {value + half:.1f}]"

@@ -16,7 +16,7 @@ from zoo.errors import DataError, TrainingError
 from zoo.evaluation.evaluate import own_data
 from zoo.evaluation.measure import warn_of_shared
 from zoo.files import RUNS, write_text
-from zoo.objectives import OBJECTIVES
+from zoo.objectives import objective_class
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import Overrides, as_overrides, override_of
 from zoo.recipe.planning import make, plan_pretraining
@@ -109,7 +109,7 @@ def open_sets(recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None
     Raises:
         DataError: see `open_dataset`; for data without classes where the recipe measures by them.
     """
-    images, unlabelled = images or {}, OBJECTIVES[recipe.objective.name].without_labels
+    images, unlabelled = images or {}, objective_class(recipe.objective.name).without_labels
     train_set = open_dataset(recipe.data, "train", data, images.get("train"), unlabelled=unlabelled)
     if not recipe.evaluation:
         return train_set, None

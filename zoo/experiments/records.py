@@ -19,7 +19,7 @@ from zoo.data.dataset import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
 from zoo.files import read_text
-from zoo.objectives import OBJECTIVES
+from zoo.objectives import SHIPPED
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import keys_learned
 from zoo.release import Release, format
@@ -223,7 +223,7 @@ def method_title(name: str, recipe: Mapping[str, Any]) -> str:
     """Name what a plain recipe trains, as papers do; MoCo's version is told by the recipe's name."""
     objective, method, loss = recipe["objective"], recipe.get("method"), recipe["objective"].get("loss")
     kind = str(objective["name"])
-    title = getattr(OBJECTIVES.get(kind), "__name__", kind)
+    title = SHIPPED[kind].__name__.removesuffix("Config") if kind in SHIPPED else kind
     if kind == "classify":  # named by what decides the loss
         kind = method["name"] if method else loss["name"] if isinstance(loss, Mapping) else str(loss)
         title = _TITLES.get(kind, kind.replace("_", " "))

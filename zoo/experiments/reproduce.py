@@ -19,7 +19,8 @@ from zoo import catalog, hub
 from zoo.config import is_number
 from zoo.data.any_data import Data, own_root
 from zoo.errors import ReleaseError, ZooError, processes
-from zoo.evaluation.evaluate import evaluate, open_own, parse_protocol
+from zoo.evaluation.evaluate import evaluate, open_own
+from zoo.evaluation.light import parse_protocol
 from zoo.experiments.pretraining import pretrain
 from zoo.experiments.records import RunRecord, find, from_release
 from zoo.files import RUNS

@@ -25,7 +25,7 @@ from zoo.experiments.records import from_release
 from zoo.experiments.table import Results, mean_text, tabulate
 from zoo.files import RUNS, is_unused, write_text, writing
 from zoo.recipe import Recipe
-from zoo.recipe.overrides import Overrides, as_overrides, override_of
+from zoo.recipe.overrides import PLAIN, Overrides, as_overrides, override_of
 from zoo.release import Release
 from zoo.release.card import markdown_table
 from zoo.release.format import holds_release
@@ -46,7 +46,6 @@ METHODS: dict[str, Any] = {name: name for name in _BY_NAME} | {
 }
 """Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
 
-_PLAIN = ("objective.loss=cross_entropy", "objective.head=linear", "training.sampling=instance")
 _DECIDED = ("method", "evaluation", "training.seed", "init.head")  # which a comparison sets itself
 _WATCH = {
     title: f"accuracy/classifier/{name}".removesuffix("/accuracy")
@@ -168,7 +167,7 @@ def compare(
     for change in changes:
         if change.partition("=")[0].strip().startswith(_DECIDED):
             raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
-    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*_PLAIN, *changes])
+    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*PLAIN, *changes])
     chosen = {name: METHODS.get(name, name) for name in (METHODS if methods is None else methods)}
     vary = {"method": chosen, "evaluation": [[{"protocol": "classifier"}]]}
     question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"

@@ -20,8 +20,9 @@ def to_float32(x: Tensor) -> Tensor:
 
 def to_same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Raise tensors that meet in one product to float64 if one of them has it, else to float32."""
-    highest = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
-    return tuple(x.to(highest) for x in tensors)
+    kinds = {x.dtype for x in tensors}
+    highest = torch.float64 if torch.float64 in kinds else torch.float32
+    return tensors if kinds == {highest} else tuple(x.to(highest) for x in tensors)
 
 
 def check_range(low: float, high: float = math.inf, **numbers: float | Tensor) -> None:

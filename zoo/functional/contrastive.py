@@ -9,6 +9,8 @@ from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp, row_blocks
 from zoo.functional.checks import check_positive, to_float32, to_same_precision
 
+KEPT = 2**22  # scores of a batch up to which they are kept for the backward pass, which is faster
+
 
 def info_nce(
     q: Tensor, k: Tensor, queue: Tensor, *, tau: float | Tensor, valid: Tensor | None = None
@@ -37,22 +39,26 @@ def in_batch_info_nce(
     z = q then k, L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p the other view of i's image.
     """
     check_positive(tau=tau)
-    q, k = to_same_precision(q, k)
+    if not q.dtype == k.dtype == torch.float32:  # of few images each call counts that is not needed
+        q, k = to_same_precision(q, k)
     keys = k
     if both_views:
         q = keys = torch.cat([q, k])
-    q = q / tau
-    if others is None and len(row_blocks(len(keys), len(q), q.device)) == 1:  # few scores are kept faster
-        with torch.autocast(q.device.type, enabled=False):
-            scores = q @ keys.T
-        if both_views:
-            scores.fill_diagonal_(-torch.inf)
-        return F.cross_entropy(scores, torch.arange(len(q), device=q.device).roll(len(q) - len(k)))
-    log_sum = log_sum_exp(q, keys, itself=both_views)
+    scaled = q / tau
+    rows = len(q)
+    if others is None and rows * len(keys) <= KEPT:
+        scores = torch.mm(scaled, keys.t())
+        if scores.dtype != q.dtype:  # autocast has rounded them
+            with torch.autocast(q.device.type, enabled=False):
+                scores = torch.mm(scaled, keys.t())
+        if both_views:  # unseen by autograd: softmax has no gradient there
+            scores.detach().diagonal().fill_(-torch.inf)
+        return F.cross_entropy(scores, torch.arange(rows, device=q.device).roll(rows - len(k)))
+    log_sum = log_sum_exp(scaled, keys, itself=both_views)
     if others is not None:
-        log_sum = torch.logaddexp(log_sum, log_sum_exp(*to_same_precision(q, others)))
+        log_sum = torch.logaddexp(log_sum, log_sum_exp(*to_same_precision(scaled, others)))
     positives = keys.roll(len(k), dims=0) if both_views else k
-    return (log_sum - (q * positives).sum(dim=1)).mean()
+    return (log_sum - (scaled * positives).sum(dim=1)).mean()
 
 
 def simple_contrastive(

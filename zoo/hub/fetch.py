@@ -6,11 +6,7 @@ import json
 import shutil
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
-from huggingface_hub import snapshot_download
-from torch import nn
+from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.errors import ReleaseError, did_you_mean
 from zoo.files import is_unused, names_in, read_object, write_text
@@ -22,6 +18,10 @@ from zoo.release.schema import LIBRARY
 _TEXTS = (format.CONFIG, format.RECIPE, format.METRICS, format.HISTORY, format.CARD)
 _RECORD = ".hub.json"  # in a folder of one's own: the last commit, by repository
 TENSORS = (format.WEIGHTS, format.CENTERS, format.IMAGES)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 
 def open(
@@ -161,6 +161,8 @@ def folder_of(
     def fetch(files: list[str], revision: str | None) -> Path:
         where: Any = {"revision": revision, "cache_dir": cache_dir, "token": token, "library_name": LIBRARY}
         with hub_errors(ref, ReleaseError):
+            from huggingface_hub import snapshot_download
+
             return Path(snapshot_download(ref.target, allow_patterns=files, ignore_patterns="*/*", **where))
 
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)

@@ -2,19 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from zoo.functional.checks import to_float32
 from zoo.modules.centers import Centers
-
-HeadLayers = Annotated[int, Field(ge=1, le=64, description="Linear layers of the projection head.")]
-HeadHidden = Annotated[int, Field(ge=1, le=1 << 31, description="Width between the head's layers.")]
-HeadBatchNorm = Annotated[bool, Field(description="BatchNorm before the head's ReLUs.")]
 
 
 def projection_head(

@@ -5,17 +5,13 @@ Source: He et al. 2020, https://arxiv.org/abs/1911.05722, sections 3.2 and 3.3.
 
 import copy
 from collections.abc import Iterable
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.modules.batchnorm import convert_ghost_batchnorm, ghosts
 from zoo.modules.ranks import ALONE, Ranks
-
-QueueSize = Annotated[int, Field(ge=1, le=1 << 40, description="K; no multiple of the batch is needed.")]
 
 
 class MomentumEncoder(nn.Module):

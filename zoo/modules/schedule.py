@@ -1,4 +1,4 @@
-"""Hyper-parameters that may change over a training, and the temperature, which does not."""
+"""Hyper-parameters that several objectives have; some may change over a training. Imports no torch."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -7,6 +7,10 @@ from pydantic import Discriminator, Field, Tag
 
 from zoo.config import Config
 
+HeadLayers = Annotated[int, Field(ge=1, le=64, description="Linear layers of the projection head.")]
+HeadHidden = Annotated[int, Field(ge=1, le=1 << 31, description="Width between the head's layers.")]
+HeadBatchNorm = Annotated[bool, Field(description="BatchNorm before the head's ReLUs.")]
+QueueSize = Annotated[int, Field(ge=1, le=1 << 40, description="K; no multiple of the batch is needed.")]
 # below 0.001, scores of +-1 leave the range that float32's exponential can tell apart
 Tau = Annotated[float, Field(ge=1e-3, description="Temperature, by which the samples' scores are divided.")]
 """A temperature of a softmax."""

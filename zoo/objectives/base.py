@@ -7,22 +7,12 @@ import torch
 from timm.models._manipulate import group_with_matcher
 from torch import Tensor, nn
 
-from zoo.config import Config
 from zoo.data.batches import Batch
 from zoo.modules import Centers, Teacher
 from zoo.modules.ranks import ALONE, Ranks
+from zoo.objectives.config import ObjectiveConfig
 
 __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Output"]
-
-
-class ObjectiveConfig(Config):
-    """Base of the recipe's `objective:` section; `name` selects the class."""
-
-    name: str
-    """Of the objective, e.g. `paco`."""
-
-    adds_prior: ClassVar[Any] = False
-    """Whether the log class prior is added to the logits while training, and not afterwards."""
 
 
 class DataInfo(NamedTuple):
@@ -57,14 +47,18 @@ class Objective(nn.Module):
     """
 
     Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
-    num_views: ClassVar[int]  # of an image in a batch
+    num_views: ClassVar[int]  # of an image in a batch; of zoo's own, this and the next are in their Config
     from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
     without_labels: ClassVar[bool] = False  # whether it learns where the label of every image is -1
     epoch: float = 0.0  # how far training is, with fraction; the loop sets it before each step
     progress: float = 0.0  # the same as a share of the whole training; schedules read it
     mixes_images: bool = False  # whether an image's gradient is of no one class
+    learns_centers: ClassVar[bool] = False  # whether it has `centers`
     ranks: Ranks = ALONE
     class_counts: Tensor
+
+    def __init_subclass__(cls) -> None:
+        cls.learns_centers = cls.centers is not Objective.centers
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()

@@ -1,34 +1,14 @@
 """BCL: Balanced Softmax on one view, and on two others a supervised contrast in which classes count alike."""
 
-from typing import Annotated, ClassVar, Literal
-
 import torch
-from pydantic import Field
 from torch import nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, CosineClassifier, HeadBatchNorm, Tau, as_linear, full_logits, unit_rows
+from zoo.modules import Centers, CosineClassifier, as_linear, full_logits, unit_rows
 from zoo.objectives.base import Batch, DataInfo, Objective, Output, train_accuracy
-from zoo.objectives.momentum_contrast import ProjectionConfig, projection
-
-
-class BCLConfig(ProjectionConfig):
-    """Balanced contrastive learning; defaults are those of CIFAR."""
-
-    name: Literal["bcl"]
-    head_batchnorm: HeadBatchNorm = True
-    tau: Tau = 0.1
-    classification_weight: Annotated[float, Field(ge=0)] = 2.0
-    """Factor of the classifier's loss (the paper's lambda)."""
-    contrast_weight: Annotated[float, Field(ge=0)] = 0.6
-    """Factor of the contrast (the paper's mu)."""
-    head: Literal["linear", "cosine"] = "linear"
-    """`cosine`: unit weights on unit features, no bias (the authors' on ImageNet, with `scale: 30`)."""
-    scale: Annotated[float, Field(gt=0)] | None = None
-    """Factor of the classifier's logits; null: 1."""
-
-    adds_prior: ClassVar[bool] = True
+from zoo.objectives.config import BCLConfig
+from zoo.objectives.momentum_contrast import projection
 
 
 class BCL(Objective):
@@ -40,7 +20,6 @@ class BCL(Objective):
     """
 
     Config = BCLConfig
-    num_views = 3
 
     def __init__(self, config: BCLConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)

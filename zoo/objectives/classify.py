@@ -1,125 +1,24 @@
 """Supervised classification: the baseline of every long-tailed table, fine-tuning, linear evaluation."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Discriminator, Field, Tag, model_validator
 from timm.data.mixup import Mixup, one_hot
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.config import Config
 from zoo.modules import Centers, CosineClassifier, ScaledClassifier, as_linear, full_logits
-from zoo.modules.schedule import section_or_value
-from zoo.objectives.base import (
-    Batch,
-    DataInfo,
-    Objective,
-    ObjectiveConfig,
-    Output,
-    share_of_weight,
-    train_accuracy,
-)
-
-
-class LogitAdjustmentLoss(Config):
-    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10)."""
-
-    name: Literal["logit_adjustment"]
-    tau: Annotated[float, Field(ge=0)] = 1.0
-    """Factor of the log prior; 1 is Balanced Softmax."""
-
-
-class LDAMLoss(Config):
-    """Label-distribution-aware margins, with deferred reweighting (Cao et al. 2019)."""
-
-    name: Literal["ldam"]
-    max_margin: Annotated[float, Field(ge=0)] = 0.5
-    """Of the rarest class, in units of the cosine."""
-    scale: Annotated[float, Field(gt=0)] = 30.0
-    """Factor of the cosines in the softmax."""
-    reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
-    """Share of the training after which classes are weighted by their effective numbers; 1: never."""
-    beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
-    """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
-
-
-class MixConfig(Config):
-    """Pairs of images are mixed, and so are their labels: `timm.data.Mixup`, one share for a batch."""
-
-    mixup: Annotated[float, Field(ge=0)] = 1.0
-    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
-    cutmix: Annotated[float, Field(ge=0)] = 0.0
-    """Likewise of the pasted box's area (Yun et al. 2019)."""
-    probability: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Of a batch to be mixed at all."""
-
-
-class DistillConfig(Config):
-    """Learn from trained classifiers beside the labels (Hinton et al. 2015): `functional.distillation`."""
-
-    teachers: Annotated[list[str], Field(min_length=1)]
-    """Releases with class centers: weights names, `org/repo[@rev]` or folders. They are asked about the very
-    images that the student sees. Each knows all classes of the data, by name; it may know more."""
-    weight: Annotated[float, Field(gt=0, le=1)]
-    """Share of the teachers in the loss; the rest is that of the labels."""
-    tau: Annotated[float, Field(gt=0)]
-    """Temperature of what student and teachers say; above 1 the lesser classes tell more."""
-
-
-class ClassifyConfig(ObjectiveConfig):
-    """Softmax classification on one view."""
-
-    name: Literal["classify"]
-    loss: Annotated[
-        Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<value>")]
-        | Annotated[Annotated[LogitAdjustmentLoss | LDAMLoss, Field(discriminator="name")], Tag("<section>")],
-        Discriminator(section_or_value),
-    ] = "cross_entropy"
-    """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """torch's: this share of the target is spread over all classes."""
-    head_std: Annotated[float, Field(ge=0)] | None = None
-    """Standard deviation of a linear head's initial weights, with a bias of 0; null: torch's own."""
-    head: Literal["linear", "cosine", "scaled"] = "linear"
-    """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
-    as it is, with a learned factor for each class."""
-    mix: MixConfig | None = None
-    """While training; the loss is then against both labels of a pair, by their shares."""
-    distill: DistillConfig | None = None
-    """Teachers beside the labels; null: labels alone."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        ldam = self.loss_name == "ldam"
-        if ldam != (self.head == "cosine"):
-            expected = '"cosine"' if ldam else '"linear" or "scaled"'
-            raise ValueError(f'head: found "{self.head}" with loss "{self.loss_name}", expected {expected}')
-        if ldam and (self.mix or self.distill or self.label_smoothing):
-            raise ValueError('loss: found "ldam" with mix, distill or label_smoothing, expected none of them')
-        if self.mix and self.mix.mixup == self.mix.cutmix == 0:
-            raise ValueError("mix: found mixup 0 and cutmix 0, expected one above 0, or mix: null")
-        return self
-
-    @property
-    def adds_prior(self) -> bool:
-        """See `ObjectiveConfig.adds_prior`."""
-        return self.loss_name in ("balanced_softmax", "logit_adjustment")
-
-    @property
-    def loss_name(self) -> str:
-        """The loss in a word."""
-        return self.loss if isinstance(self.loss, str) else self.loss.name
+from zoo.objectives.base import Batch, DataInfo, Objective, Output, share_of_weight, train_accuracy
+from zoo.objectives.config import ClassifyConfig, LDAMLoss, LogitAdjustmentLoss, MixConfig
 
 
 class Classify(Objective):
     """A linear classifier on the pooled features; on a frozen encoder, linear evaluation."""
 
     Config = ClassifyConfig
-    num_views = 1
 
     def __init__(self, config: ClassifyConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)

@@ -1,22 +1,12 @@
 """The early margin loss on pairs of the batch."""
 
-from typing import Annotated, Literal
-
 import torch
-from pydantic import Field
 
 from zoo import functional
 from zoo.modules import unit_rows
 from zoo.objectives.base import Batch, Output
-from zoo.objectives.momentum_contrast import ProjectionConfig, TwoViews
-
-
-class MarginConfig(ProjectionConfig):
-    """Images of one class attract, others repel up to a margin."""
-
-    name: Literal["margin"]
-    margin: Annotated[float, Field(gt=0)] = 1.0
-    """Distance beyond which images of two classes are left alone; at most 2 on the sphere."""
+from zoo.objectives.config import MarginConfig
+from zoo.objectives.momentum_contrast import TwoViews
 
 
 class Margin(TwoViews):

@@ -5,40 +5,18 @@ timm's `weight_init: moco`, but for the patch embedding: there the authors have 
 zero bias, timm +-sqrt(1 / (3 p^2)) for both, for p = 16 about half of it.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from timm.layers import PatchEmbed, build_sincos2d_pos_embed
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim, name_of
 from zoo.errors import ZooError
-from zoo.modules import MomentumEncoder, Scheduled, Share, Tau, projection_head, unit_rows, value_at
-from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-
-
-class MoCoV3Config(ObjectiveConfig):
-    """Momentum contrast for Vision Transformers, whose settings are the defaults, and for ResNets."""
-
-    name: Literal["moco_v3"]
-    dim: Annotated[int, Field(ge=1, le=1 << 31)] = 256
-    """D, size of the projection and of the prediction."""
-    head_hidden: Annotated[int, Field(ge=1)] = 4096
-    """Width between the layers of projector and predictor."""
-    projector_layers: Annotated[int, Field(ge=1)] = 3
-    """The authors': 2 for ResNet-50, 3 for ViT; all with BatchNorm, the last one's without affine."""
-    predictor_batchnorm: bool = True
-    """BatchNorm without affine after the predictor's last layer; the authors': only for ViT."""
-    tau: Tau = 0.2
-    """Temperature, by which scores are divided. The authors': 1 for ResNet-50."""
-    momentum: Share = Scheduled(kind="cosine", start=0.99, end=1.0)
-    """m of the key encoder; the authors' rises along a cosine from 0.99 to 1."""
-    freeze_patch_embedding: bool = True
-    """ViT: keep the patch embedding at its random start, which steadies the training."""
-    sincos_positions: bool = True
-    """ViT: fixed sin-cos position embedding instead of a learned one."""
+from zoo.modules import MomentumEncoder, projection_head, unit_rows, value_at
+from zoo.objectives.base import Batch, DataInfo, Objective, Output
+from zoo.objectives.config import MoCoV3Config
 
 
 class MoCoV3(Objective):
@@ -49,7 +27,6 @@ class MoCoV3(Objective):
     """
 
     Config = MoCoV3Config
-    num_views = 2
     without_labels = True
 
     def __init__(self, config: MoCoV3Config, encoder: nn.Module, info: DataInfo) -> None:

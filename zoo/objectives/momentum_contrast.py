@@ -7,81 +7,18 @@ too, and the queue keeps the original keys. The paper's four sets of negatives a
 With labels, keys are mixed within their class alone, so that the label stays true.
 """
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from zoo import functional, modules
+from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.config import Config
-from zoo.modules import KeyQueue, MomentumEncoder, Share, projection_head, unit_rows, value_at
+from zoo.modules import KeyQueue, MomentumEncoder, projection_head, unit_rows, value_at
 from zoo.modules.ranks import ALONE, Ranks
-from zoo.objectives.base import Batch, DataInfo, Objective, ObjectiveConfig, Output
-
-Granularity = Literal["step", "sample", "dimension"]
-
-
-class PositiveExtrapolation(Config):
-    """q^ = l q + (1 - l) k, k^ = l k + (1 - l) q with l = 1 + Beta(alpha, alpha)."""
-
-    alpha: Annotated[float, Field(gt=0.5)] = 2.0
-    """Of the Beta distribution: the larger, the nearer l is to 1.5."""
-    per: Granularity = "step"
-    """One coefficient per step, per sample (row) or per dimension (every entry)."""
-
-
-class NegativeInterpolation(Config):
-    """Z^ = l Z + (1 - l) Z[perm] with l ~ Beta(alpha, alpha) and a fresh permutation every step."""
-
-    alpha: Annotated[float, Field(gt=0.5)] = 1.6
-    """Of the Beta distribution: the larger, the nearer l is to 0.5."""
-    per: Granularity = "step"
-    """As `per` of the positives; a sample is a key of the queue."""
-    keep_originals: bool = False
-    """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
-
-
-class FeatureTransformConfig(Config):
-    """Which features are transformed, how, and from which epoch on; `{}` is the authors' setting."""
-
-    positives: PositiveExtrapolation | None = PositiveExtrapolation()
-    """Extrapolate queries and keys away from each other; null: leave them."""
-    negatives: NegativeInterpolation | None = NegativeInterpolation()
-    """Mix the queue's keys with each other; null: leave them."""
-    renormalize: bool = False
-    """Scale transformed vectors back to unit length; the authors do not."""
-    start_epoch: Annotated[int, Field(ge=0)] = 0
-    """Epochs without it at the start."""
-
-
-class ProjectionConfig(ObjectiveConfig):
-    """From pooled features to the sphere where scores are taken."""
-
-    dim: Annotated[int, Field(ge=1, le=1 << 31)] = 128
-    """D, size of the projection."""
-    head_layers: modules.HeadLayers = 2
-    head_hidden: modules.HeadHidden = 2048  # the features of a ResNet-50
-    head_batchnorm: modules.HeadBatchNorm = False
-
-
-class QueueConfig(ProjectionConfig):
-    """Contrast with a queue."""
-
-    queue_size: modules.QueueSize = 65536
-    feature_transform: FeatureTransformConfig | None = None
-    """FT (https://arxiv.org/abs/2108.02982): harder positives, more diverse negatives; null: none."""
-
-
-class MomentumConfig(QueueConfig):
-    """Contrast with a queue that a slowly moving key encoder fills."""
-
-    momentum: Share = 0.999
-    """m of the key encoder: a number or a schedule."""
-    key_groups: Annotated[int, Field(ge=1)] = 1
-    """Groups of keys with BatchNorm statistics of their own, in the place of the authors' GPUs; 1: off."""
+from zoo.objectives import config as c
+from zoo.objectives.base import Batch, DataInfo, Objective, Output
 
 
 class Pairs(NamedTuple):
@@ -99,14 +36,14 @@ class Pairs(NamedTuple):
         return self._asdict() | ft | more
 
 
-def projection(encoder: nn.Module, config: ProjectionConfig, **more: bool) -> nn.Sequential:
+def projection(encoder: nn.Module, config: c.ProjectionConfig, **more: bool) -> nn.Sequential:
     """Build the recipe's projection head for an encoder; `more` as in `projection_head`."""
     layers, hidden, batchnorm = config.head_layers, config.head_hidden, config.head_batchnorm
     width = feature_dim(encoder)
     return projection_head(width, config.dim, layers=layers, hidden=hidden, batchnorm=batchnorm, **more)
 
 
-def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks: Ranks = ALONE) -> Pairs:
+def transform(pairs: Pairs, ft: c.FeatureTransformConfig, *, labelled: bool, ranks: Ranks = ALONE) -> Pairs:
     """Apply FT to one step's features.
 
     The queue is not changed, and gets no gradient; with `keep_originals` the result's has 2K rows, Z^ first.
@@ -116,7 +53,9 @@ def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks
     """
     q, k, queue, labels, valid = pairs
 
-    def coefficients(config: PositiveExtrapolation | NegativeInterpolation, rows: int, dim: int) -> Tensor:
+    def coefficients(
+        config: c.PositiveExtrapolation | c.NegativeInterpolation, rows: int, dim: int
+    ) -> Tensor:
         shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, dim)}[config.per]
         return functional.sample_beta(config.alpha, shape, device=q.device, generator=ranks.generator)
 
@@ -137,8 +76,6 @@ def transform(pairs: Pairs, ft: FeatureTransformConfig, *, labelled: bool, ranks
 
 class TwoViews(Objective):
     """An objective that compares two views by their projections."""
-
-    num_views = 2
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)

@@ -3,57 +3,15 @@
 GPaCo has no key encoder: both views are anchors and get gradients.
 """
 
-from typing import Annotated, Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, HeadBatchNorm, HeadLayers, QueueSize, Tau, as_linear, full_logits
+from zoo.modules import Centers, as_linear, full_logits
 from zoo.objectives.base import Batch, DataInfo, Output, train_accuracy
-from zoo.objectives.momentum_contrast import MomentumConfig, Pairs, QueueConfig, WithKeyEncoder, WithQueue
-
-
-class CenterConfig(QueueConfig):
-    """What PaCo and GPaCo have in common; defaults are those of ImageNet-LT."""
-
-    queue_size: QueueSize = 8192
-    tau: Tau = 0.2
-    alpha: Annotated[float, Field(ge=0)] = 0.05
-    """Weight of each sample among the positives; 0 leaves the center alone."""
-    beta: Annotated[float, Field(gt=0)] = 1.0
-    """Weight of the own center among the positives."""
-    gamma: Annotated[float, Field(ge=0)] = 1.0
-    """Weight of the samples in the softmax's denominator."""
-    center_tau: Annotated[float, Field(ge=1e-3)] = 1.0
-    """Temperature of the centers' logits, prior included."""
-    rebalance: bool = True
-    """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""
-    reduction: Literal["mean", "sum"] = "mean"
-    """Over positives: the authors' code takes the mean, the paper writes the sum."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of beta that goes to the other classes' centers."""
-
-    @property
-    def adds_prior(self) -> bool:
-        """See `ObjectiveConfig.adds_prior`."""
-        return self.rebalance
-
-
-class PaCoConfig(CenterConfig, MomentumConfig):
-    """Parametric contrastive learning."""
-
-    name: Literal["paco"]
-    head_batchnorm: HeadBatchNorm = True
-
-
-class GPaCoConfig(CenterConfig):
-    """Generalized parametric contrastive learning."""
-
-    name: Literal["gpaco"]
-    head_layers: HeadLayers = 3
+from zoo.objectives.config import CenterConfig, GPaCoConfig, PaCoConfig
+from zoo.objectives.momentum_contrast import Pairs, WithKeyEncoder, WithQueue
 
 
 class LearnedCenters(nn.Module):

@@ -1,35 +1,17 @@
 """PiCO: learning from candidate sets, each with one true label among them."""
 
 import math
-from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, HeadHidden, QueueSize, Scheduled, Share, Tau, full_logits, value_at
+from zoo.modules import Centers, full_logits, value_at
 from zoo.objectives.base import Batch, DataInfo, Output
-from zoo.objectives.momentum_contrast import MomentumConfig, WithKeyEncoder
-
-
-class PiCOConfig(MomentumConfig):
-    """Contrastive label disambiguation. The first view is the weak one, the second the strong one."""
-
-    name: Literal["pico"]
-    head_hidden: HeadHidden = 512  # the features of a ResNet-18
-    queue_size: QueueSize = 8192
-    tau: Tau = 0.07
-    contrast_weight: Annotated[float, Field(ge=0)] = 0.5
-    """lambda of the contrastive loss beside the classification."""
-    prototype_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
-    """gamma of the class prototypes."""
-    target_momentum: Share = Scheduled(kind="linear", start=0.95, end=0.8)
-    """phi of the label distributions; the authors' falls from 0.95 to 0.8."""
-    prototype_start: Annotated[int, Field(ge=0)] = 1
-    """Epochs of warm-up: uniform targets over the candidates, and MoCo's contrast without labels."""
+from zoo.objectives.config import PiCOConfig
+from zoo.objectives.momentum_contrast import WithKeyEncoder
 
 
 class PiCO(WithKeyEncoder):
@@ -42,7 +24,6 @@ class PiCO(WithKeyEncoder):
     """
 
     Config = PiCOConfig
-    from_candidates = True
 
     targets: Tensor
     prototypes: Tensor

@@ -1,19 +1,10 @@
 """SimCLR and SupCon: contrast of two views without and with labels, no class centers."""
 
-from typing import Literal
-
 from zoo import functional
-from zoo.modules import HeadBatchNorm, Tau, unit_rows
+from zoo.modules import unit_rows
 from zoo.objectives.base import Batch, Output, share_of_weight
-from zoo.objectives.momentum_contrast import MomentumConfig, ProjectionConfig, TwoViews, WithKeyEncoder
-
-
-class SimCLRConfig(ProjectionConfig):
-    """In-batch contrast."""
-
-    name: Literal["simclr"]
-    head_batchnorm: HeadBatchNorm = True
-    tau: Tau = 0.1
+from zoo.objectives.config import SimCLRConfig, SupConConfig
+from zoo.objectives.momentum_contrast import TwoViews, WithKeyEncoder
 
 
 class SimCLR(TwoViews):
@@ -30,13 +21,6 @@ class SimCLR(TwoViews):
         others, _ = self.from_others(a, b, batch.labels) or (None, None)
         loss = functional.in_batch_info_nce(a, b, tau=self.config.tau, both_views=True, others=others)
         return Output(loss, {}, held={"q": a, "k": b})
-
-
-class SupConConfig(MomentumConfig):
-    """Supervised contrast; the baseline that PaCo starts from."""
-
-    name: Literal["sup_con"]
-    tau: Tau = 0.1
 
 
 class SupCon(WithKeyEncoder):

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
 
-_TRAINING = (
-    *("compile", "device", "threads", "precision", "channels_last"),
-    *("observe_every", "knn_every", "log_every", "checkpoint_every", "checkpoint_minutes"),
-    *("keep_checkpoints", "release_dtype", "trackers"),
-)
+PLAIN = ("objective.loss=cross_entropy", "objective.head=linear", "training.sampling=instance")
+"""What methods of learning from a long tail are compared on."""
+_TRAINING = ["compile", "device", "threads", "precision", "channels_last", "observe_every", "knn_every"]
+_TRAINING += ["log_every", "checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "release_dtype"]
+_TRAINING += ["trackers"]
 COMPUTATION = frozenset(
     ("description", "evaluation", "views.workers", "views.cache", *(f"training.{key}" for key in _TRAINING))
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -15,7 +13,7 @@ from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, plain_kind
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
-from zoo.objectives import OBJECTIVES, Classify, Objective, ObjectiveConfig, look_up
+from zoo.objectives import ObjectiveConfig, registry
 from zoo.recipe import sections
 from zoo.recipe.overrides import Overrides, apply, as_overrides, keys_learned
 from zoo.recipe.protocols import Protocol
@@ -96,17 +94,18 @@ class Recipe(Config):
     @classmethod
     def know_objectives(cls) -> None:
         """Let the section `objective` be that of any objective that is registered by now."""
-        known: Any = reduce(or_, (each.Config for each in OBJECTIVES.values()))
+        known = registry.known_sections()
         field = cls.model_fields["objective"]
         if field.annotation != known:
             field.annotation, field.discriminator = known, "name"
-            cls.model_rebuild(force=True)
+            if cls.__pydantic_complete__:  # else it is built when it is first used
+                cls.model_rebuild(force=True)
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
         """Validate plain values with the objectives that are registered by now."""
         section = obj.get("objective") if isinstance(obj, Mapping) else None
-        look_up(section.get("name") if isinstance(section, Mapping) else section)
+        registry.look_up(section.get("name") if isinstance(section, Mapping) else section)
         cls.know_objectives()
         return super().model_validate(obj, **options)
 
@@ -117,8 +116,9 @@ Recipe.know_objectives()
 def _misfits(recipe: Recipe) -> Iterator[str]:
     """Yield values that cannot work together, as `key: found, expected`; no data is read for it."""
     learned, training, schedule = recipe.objective, recipe.training, recipe.schedule
-    kind, name, arch = OBJECTIVES[learned.name], f'objective "{learned.name}"', recipe.backbone.arch
-    candidates, classless = kind.from_candidates, kind.centers is Objective.centers
+    kind: Any = registry.REGISTERED.get(learned.name, learned)
+    name, arch = f'objective "{learned.name}"', recipe.backbone.arch
+    candidates, classless = kind.from_candidates, not kind.learns_centers
     head, sampling, epochs = getattr(learned, "head", ""), training.sampling, training.epochs
     if recipe.name.partition(".")[0] != arch:
         yield f'name: found "{recipe.name}", expected "{arch}.TAG"'
@@ -131,7 +131,7 @@ def _misfits(recipe: Recipe) -> Iterator[str]:
         yield f'training.sampling: found "{sampling}", expected "instance" for {name}'
     if training.early_stopping and (candidates or classless):
         yield f"training.early_stopping: found a section, expected null for {name}"
-    if recipe.init and recipe.init.head == "centers" and (kind is not Classify or head == "cosine"):
+    if recipe.init and recipe.init.head == "centers" and (learned.name != "classify" or head == "cosine"):
         yield f'init.head: found "centers", expected "fresh" for {name} with head "{head}"'
     if (groups := getattr(learned, "key_groups", 1)) > max(1, training.batch_size // 2):
         yield f"objective.key_groups: found {groups}, expected at least two keys of a batch in each"

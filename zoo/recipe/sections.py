@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from zoo.config import Config, named_by
-from zoo.objectives.classify import LDAMLoss
+from zoo.objectives.config import LDAMLoss
 
 Natural = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1, le=1 << 40)]

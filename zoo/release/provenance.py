@@ -12,8 +12,6 @@ from os.path import isdir
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from zoo.errors import ReleaseError
 from zoo.release import format, schema
 
@@ -95,6 +93,7 @@ def gather_history(
     400 rows each is the mean of a block of neighbours, at the step of its last; `rows` says of how many. Null
     is a value that was not recorded. Of the classes' rows 8 are kept, evenly spaced, the last among them.
     """
+    import numpy as np
     import pandas as pd
 
     if not rows:

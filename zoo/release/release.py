@@ -1,36 +1,28 @@
-"""`Release`: a release folder as an object, and the model made of it."""
+"""`Release`: a release folder as an object. What needs torch is imported when it is used."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import timm
-import torch
-from PIL import Image
-from torch import Tensor, nn
-from torchvision import transforms
-
-from zoo import backbones
-from zoo.errors import ReleaseError, ZooError
+from zoo.errors import ReleaseError
 from zoo.files import write_atomic
-from zoo.modules.centers import Centers
-from zoo.release import card, format, provenance, tensors
+from zoo.release import format, provenance
 from zoo.release.schema import checked_evaluation, identity
-from zoo.release.tensors import ImageList, rgb
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+    from torch import nn
+
+    from zoo.modules.centers import Centers
+    from zoo.release.tensors import ImageList
 
 Facts = Mapping[str, Any]
-_LOADING = {"features_only", "out_indices", "feature_cls"}  # of timm's factory, what a load may choose
-_FACTORIES = (timm.create_model, timm.models.build_model_with_cfg)
-NO_ARGUMENTS = {name for factory in _FACTORIES for name in inspect.signature(factory).parameters} - {"kwargs"}
-NO_ARGUMENTS |= {"arch", "num_classes", "pruned", "device", "dtype", *_LOADING}
-"""What timm's factory and builder take for themselves: sources of weights and code, not the architecture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +77,15 @@ class Release:
     @property
     def images(self) -> dict[str, ImageList]:
         """Which images were trained ("train") and measured on ("test"), by content; empty if not listed."""
+        from zoo.release import tensors
+
         return tensors.read_images(self.path, self.config)
 
     @cached_property
     def centers(self) -> Centers | None:
         """The learned class centers, or None when the objective has none."""
+        from zoo.release import tensors
+
         return tensors.read_centers(self.path, self.config)
 
     @property
@@ -114,6 +110,11 @@ class Release:
 
         With `training`, timm's own random crops, flips and colours for this input.
         """
+        import timm
+        from torchvision import transforms
+
+        from zoo.release.tensors import rgb
+
         data_config = timm.data.resolve_data_config({}, pretrained_cfg=self.config["pretrained_cfg"])
         transform = timm.data.create_transform(**data_config, is_training=training)
         return transforms.Compose([transforms.Lambda(rgb), transform])  # type: ignore[no-any-return]
@@ -128,10 +129,13 @@ class Release:
         **model_kwargs: Any,
     ) -> nn.Module:
         """Return the model; the arguments are those of `zoo.load`."""
+        from zoo import backbones
+        from zoo.release import tensors
+
         if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
             del model_kwargs["pretrained"]
         config, weights = self.config, self.path / format.WEIGHTS
-        if refused := sorted(NO_ARGUMENTS - _LOADING & model_kwargs.keys()):
+        if refused := sorted(backbones.NO_ARGUMENTS - backbones.CHOSEN & model_kwargs.keys()):
             raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")
         if head not in (None, "centers"):
             raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
@@ -141,8 +145,7 @@ class Release:
             raise ReleaseError(f"{self.name} has no centers in one linear layer; use num_classes=N")
         state = tensors.read_tensors(weights, config["zoo"]["weights_sha256"])
         try:
-            with torch.random.fork_rng(devices=[]):  # a load draws nothing from the global generator
-                model = _load(config, config["num_classes"] if head else 0, state, weights, model_kwargs)
+            model = tensors.build(config, config["num_classes"] if head else 0, state, weights, model_kwargs)
             if num_classes:
                 model.reset_classifier(num_classes)  # type: ignore[operator]
             return model.to(device=device, dtype=dtype)
@@ -157,6 +160,8 @@ class Release:
 
         These are the softmax of the centers' logits, without a class prior. The encoder is loaded once.
         """
+        import torch
+
         centers = self.require_centers()
         with torch.no_grad():
             features = self._encoder(self.transform()(image).unsqueeze(0))
@@ -190,6 +195,8 @@ class Release:
 
         `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and more.
         """
+        from zoo.release import card
+
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
         with card.changing(self.path) as (_, metrics):
             others = [old for old in metrics["evaluations"] if identity(old) != identity(checked)]
@@ -200,6 +207,9 @@ class Release:
 
         Returns the five most probable classes of that copy, `example.png`, with their probabilities.
         """
+        from zoo.release import card
+        from zoo.release.tensors import rgb
+
         small = rgb(image).copy()
         small.thumbnail((160, 160))
         top = dict(self.nearest_classes(small))
@@ -211,59 +221,8 @@ class Release:
 
     def with_license(self, license: str) -> Release:
         """Set the licence of the weights, an identifier of the Hub's or a name; return the release anew."""
+        from zoo.release import card
+
         with card.changing(self.path) as (config, _):
             config["pretrained_cfg"]["license"] = license
         return Release.at(self.path)
-
-
-def _load(
-    config: Facts, classes: int, state: Mapping[str, Tensor], weights: Path, kwargs: Facts
-) -> nn.Module:
-    """Return the architecture with a file's tensors, those of its classifier only if it has `classes`."""
-    try:
-        model = _assign(config, classes, state)
-        if not kwargs:
-            return model
-    except RuntimeError:  # of the strict load
-        if config["zoo"]["recipe_sha256"]:  # ours, which are whole
-            raise
-        # A file of an older timm, which timm adapts. With another number of classes timm leaves out silently
-        # what does not fit; with the file's own it raises.
-        _create(config, config["num_classes"], kwargs, weights)
-    return _create(config, classes, kwargs, weights)  # arguments may change the tensors: timm adapts them
-
-
-def _assign(config: Facts, classes: int, state: Mapping[str, Tensor]) -> nn.Module:
-    """Build the model without storage, and make the file's tensors its parameters.
-
-    timm spends most of a load initialising weights that it overwrites then; the result is the same.
-    """
-    ends = config["pretrained_cfg"]["classifier"] or []
-    layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
-    found = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
-    found = {name: each.float() if each.is_floating_point() else each for name, each in found.items()}
-    with suppress(ZooError), torch.device("meta"), backbones.SkipInit():
-        model = _create(config, classes, {})
-        model.load_state_dict(found, assign=True)
-        if not any(buffer.is_meta for buffer in model.buffers()):
-            return model
-    # buffers that are in no file need values, and so do some architectures of older timm as they are built
-    model = _create(config, classes, {})
-    model.load_state_dict(found, assign=True)
-    return model
-
-
-def _create(config: Facts, num_classes: int, kwargs: Facts, weights: Path | None = None) -> nn.Module:
-    check_arguments(config["model_args"])
-    arguments, cfg = {**config["model_args"], **kwargs}, dict(config["pretrained_cfg"])
-    cfg |= {key: config[key] for key in ("num_classes", "label_names") if key in config}
-    if weights is not None:
-        # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
-        arguments["pretrained"], cfg["file"] = True, str(weights)
-    return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
-
-
-def check_arguments(model_args: Facts) -> None:
-    """Refuse, by a `ReleaseError`, arguments of an architecture that name other weights, or code."""
-    if refused := sorted(NO_ARGUMENTS & model_args.keys()):
-        raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")

@@ -1,4 +1,4 @@
-"""What a release holds as numbers: pixels as RGB, weights, class centers, lists of images by content."""
+"""What of a release needs torch: pixels as RGB, weights and their model, class centers, lists of images."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 
-from zoo.errors import DataError, ReleaseError
+from zoo import backbones
+from zoo.errors import DataError, ReleaseError, ZooError
 from zoo.modules.centers import Centers
 from zoo.release import format
 
@@ -91,6 +92,60 @@ def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
     format.read_shapes(file)  # before a file that claims to be huge is hashed
     format.check_sha256(file, sha256)
     return load_file(file)
+
+
+@torch.random.fork_rng(devices=[])  # a load draws nothing from the global generator
+def build(
+    config: Mapping[str, Any],
+    classes: int,
+    state: Mapping[str, Tensor],
+    weights: Path,
+    kwargs: Mapping[str, Any],
+) -> nn.Module:
+    """Return the architecture with a file's tensors, those of its classifier only if it has `classes`."""
+    try:
+        model = _assign(config, classes, state)
+        if not kwargs:
+            return model
+    except RuntimeError:  # of the strict load
+        if config["zoo"]["recipe_sha256"]:  # ours, which are whole
+            raise
+        # A file of an older timm, which timm adapts. With another number of classes timm leaves out silently
+        # what does not fit; with the file's own it raises.
+        _create(config, config["num_classes"], kwargs, weights)
+    return _create(config, classes, kwargs, weights)  # arguments may change the tensors: timm adapts them
+
+
+def _assign(config: Mapping[str, Any], classes: int, state: Mapping[str, Tensor]) -> nn.Module:
+    """Build the model without storage, and make the file's tensors its parameters.
+
+    timm spends most of a load initialising weights that it overwrites then; the result is the same.
+    """
+    ends = config["pretrained_cfg"]["classifier"] or []
+    layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
+    found = {name: each for name, each in state.items() if name.rpartition(".")[0] not in layers}
+    found = {name: each.float() if each.is_floating_point() else each for name, each in found.items()}
+    with suppress(ZooError), torch.device("meta"), backbones.SkipInit():
+        model = _create(config, classes, {})
+        model.load_state_dict(found, assign=True)
+        if not any(buffer.is_meta for buffer in model.buffers()):
+            return model
+    # buffers that are in no file need values, and so do some architectures of older timm as they are built
+    model = _create(config, classes, {})
+    model.load_state_dict(found, assign=True)
+    return model
+
+
+def _create(
+    config: Mapping[str, Any], num_classes: int, kwargs: Mapping[str, Any], weights: Path | None = None
+) -> nn.Module:
+    backbones.check_arguments(config["model_args"])
+    arguments, cfg = {**config["model_args"], **kwargs}, dict(config["pretrained_cfg"])
+    cfg |= {key: config[key] for key in ("num_classes", "label_names") if key in config}
+    if weights is not None:
+        # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
+        arguments["pretrained"], cfg["file"] = True, str(weights)
+    return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
 def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:

@@ -12,11 +12,10 @@ from zoo.data.batches import derive_seed
 from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooError, few
 from zoo.modules import Centers, Teacher, has_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
-from zoo.objectives import OBJECTIVES, Classify, DataInfo, Objective
+from zoo.objectives import Classify, DataInfo, Objective, objective_class
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.provenance import TEACHERS, teacher_sha256, teachers_of
-from zoo.release.release import NO_ARGUMENTS
 from zoo.release.schema import check_words
 from zoo.training.adapt import limit_training
 from zoo.training.monitor import split_validation
@@ -28,10 +27,11 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     Class counts are without the validation images of early stopping. Initial weights are a function of the
     recipe's seed alone. ZooError for an architecture, start, teacher or data that cannot be used.
     """
-    if refused := sorted(NO_ARGUMENTS & recipe.backbone.args.keys()):
+    if refused := sorted(backbones.NO_ARGUMENTS & recipe.backbone.args.keys()):
         raise RecipeError(f"backbone.args: {', '.join(refused)} cannot be part of a release; expected init")
     check_words({"model_args": recipe.backbone.args}, "backbone.args")
-    if OBJECTIVES[recipe.objective.name].centers is not Objective.centers:
+    kind = objective_class(recipe.objective.name)
+    if kind.learns_centers:
         _check_classes(recipe.objective.name, dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
@@ -45,7 +45,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         counts = torch.as_tensor(training.class_counts)
         info = DataInfo(counts, candidates, open_teachers(recipe, dataset))
         try:
-            objective = OBJECTIVES[recipe.objective.name](recipe.objective, encoder, info)
+            objective: Objective = kind(recipe.objective, encoder, info)
         except RuntimeError as error:
             if (needed := re.search(r"allocate (\d+) bytes", str(error))) is None:
                 raise

@@ -1,0 +1,352 @@
+"""The section `objective` of a recipe: hyper-parameters, by objective. Nothing here imports torch."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from zoo.config import Config, named_by
+from zoo.modules import schedule
+from zoo.modules.schedule import HeadBatchNorm, HeadHidden, HeadLayers, QueueSize, Scheduled, Share, Tau
+
+Granularity = Literal["step", "sample", "dimension"]
+Keep = Annotated[float, Field(gt=0, le=1, description="Share of the negatives with the highest scores.")]
+Weight = Annotated[float, Field(gt=0, description="lambda, of each negative's score.")]
+
+
+class ObjectiveConfig(Config):
+    """Base of the recipe's `objective:` section; `name` selects the class."""
+
+    name: str
+    """Of the objective, e.g. `paco`."""
+
+    adds_prior: ClassVar[Any] = False
+    """Whether the log class prior is added to the logits while training, and not afterwards."""
+    num_views: ClassVar[int] = 2
+    """Of an image in a batch. A recipe has to fit this and the next two, see `zoo.objectives.Objective`."""
+    from_candidates: ClassVar[bool] = False
+    learns_centers: ClassVar[bool] = False
+
+
+class PositiveExtrapolation(Config):
+    """q^ = l q + (1 - l) k, k^ = l k + (1 - l) q with l = 1 + Beta(alpha, alpha)."""
+
+    alpha: Annotated[float, Field(gt=0.5)] = 2.0
+    """Of the Beta distribution: the larger, the nearer l is to 1.5."""
+    per: Granularity = "step"
+    """One coefficient per step, per sample (row) or per dimension (every entry)."""
+
+
+class NegativeInterpolation(Config):
+    """Z^ = l Z + (1 - l) Z[perm] with l ~ Beta(alpha, alpha) and a fresh permutation every step."""
+
+    alpha: Annotated[float, Field(gt=0.5)] = 1.6
+    """Of the Beta distribution: the larger, the nearer l is to 0.5."""
+    per: Granularity = "step"
+    """As `per` of the positives; a sample is a key of the queue."""
+    keep_originals: bool = False
+    """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
+
+
+class FeatureTransformConfig(Config):
+    """Which features are transformed, how, and from which epoch on; `{}` is the authors' setting."""
+
+    positives: PositiveExtrapolation | None = PositiveExtrapolation()
+    """Extrapolate queries and keys away from each other; null: leave them."""
+    negatives: NegativeInterpolation | None = NegativeInterpolation()
+    """Mix the queue's keys with each other; null: leave them."""
+    renormalize: bool = False
+    """Scale transformed vectors back to unit length; the authors do not."""
+    start_epoch: Annotated[int, Field(ge=0)] = 0
+    """Epochs without it at the start."""
+
+
+class ProjectionConfig(ObjectiveConfig):
+    """From pooled features to the sphere where scores are taken."""
+
+    dim: Annotated[int, Field(ge=1, le=1 << 31)] = 128
+    """D, size of the projection."""
+    head_layers: HeadLayers = 2
+    head_hidden: HeadHidden = 2048  # the features of a ResNet-50
+    head_batchnorm: HeadBatchNorm = False
+
+
+class QueueConfig(ProjectionConfig):
+    """Contrast with a queue."""
+
+    queue_size: QueueSize = 65536
+    feature_transform: FeatureTransformConfig | None = None
+    """FT (https://arxiv.org/abs/2108.02982): harder positives, more diverse negatives; null: none."""
+
+
+class MomentumConfig(QueueConfig):
+    """Contrast with a queue that a slowly moving key encoder fills."""
+
+    momentum: Share = 0.999
+    """m of the key encoder: a number or a schedule."""
+    key_groups: Annotated[int, Field(ge=1)] = 1
+    """Groups of keys with BatchNorm statistics of their own, in the place of the authors' GPUs; 1: off."""
+
+
+class InfoNCE(Config):
+    """Softmax of the positive among all negatives."""
+
+    name: Literal["info_nce"] = "info_nce"
+
+
+class HardContrastive(Config):
+    """InfoNCE over each anchor's hardest negatives."""
+
+    name: Literal["hard_contrastive"]
+    keep: Keep
+
+
+class Simple(Config):
+    """-s_ii + weight * (sum of the negatives' scores): no hardness, no temperature."""
+
+    name: Literal["simple"]
+    weight: Weight
+
+
+class HardSimple(Config):
+    """The simple loss over each anchor's hardest negatives."""
+
+    name: Literal["hard_simple"]
+    weight: Weight
+    keep: Keep
+
+
+class MoCoConfig(MomentumConfig):
+    """Momentum contrast; defaults are v2's: two head layers, tau 0.2. v1: one head layer, tau 0.07.
+
+    The papers' heads have no BatchNorm, but short schedules need it: without, the projections of a ReLU
+    network all point one way at first, and leaving that takes thousands of steps.
+    """
+
+    name: Literal["moco"]
+    tau: Tau | None = 0.2
+    """Temperature, by which scores are divided; null for the simple losses, which have none."""
+    loss: Annotated[
+        InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name"), named_by("name")
+    ] = InfoNCE()
+    """InfoNCE, or one of the temperature paper (https://arxiv.org/abs/2012.09740)."""
+
+    @model_validator(mode="after")
+    def _temperature_fits(self) -> Self:
+        needed = isinstance(self.loss, InfoNCE | HardContrastive)
+        if needed != (self.tau is not None):
+            expected = "a temperature" if needed else "null"
+            raise ValueError(f'tau: found {self.tau!r} with loss "{self.loss.name}", expected {expected}')
+        return self
+
+
+class MoCoV3Config(ObjectiveConfig):
+    """Momentum contrast for Vision Transformers, whose settings are the defaults, and for ResNets."""
+
+    name: Literal["moco_v3"]
+    dim: Annotated[int, Field(ge=1, le=1 << 31)] = 256
+    """D, size of the projection and of the prediction."""
+    head_hidden: Annotated[int, Field(ge=1)] = 4096
+    """Width between the layers of projector and predictor."""
+    projector_layers: Annotated[int, Field(ge=1)] = 3
+    """The authors': 2 for ResNet-50, 3 for ViT; all with BatchNorm, the last one's without affine."""
+    predictor_batchnorm: bool = True
+    """BatchNorm without affine after the predictor's last layer; the authors': only for ViT."""
+    tau: Tau = 0.2
+    """Temperature, by which scores are divided. The authors': 1 for ResNet-50."""
+    momentum: Share = Scheduled(kind="cosine", start=0.99, end=1.0)
+    """m of the key encoder; the authors' rises along a cosine from 0.99 to 1."""
+    freeze_patch_embedding: bool = True
+    """ViT: keep the patch embedding at its random start, which steadies the training."""
+    sincos_positions: bool = True
+    """ViT: fixed sin-cos position embedding instead of a learned one."""
+
+
+class SimCLRConfig(ProjectionConfig):
+    """In-batch contrast."""
+
+    name: Literal["simclr"]
+    head_batchnorm: HeadBatchNorm = True
+    tau: Tau = 0.1
+
+
+class SupConConfig(MomentumConfig):
+    """Supervised contrast; the baseline that PaCo starts from."""
+
+    name: Literal["sup_con"]
+    tau: Tau = 0.1
+
+
+class MarginConfig(ProjectionConfig):
+    """Images of one class attract, others repel up to a margin."""
+
+    name: Literal["margin"]
+    margin: Annotated[float, Field(gt=0)] = 1.0
+    """Distance beyond which images of two classes are left alone; at most 2 on the sphere."""
+
+
+class CenterConfig(QueueConfig):
+    """What PaCo and GPaCo have in common; defaults are those of ImageNet-LT."""
+
+    learns_centers = True
+    queue_size: QueueSize = 8192
+    tau: Tau = 0.2
+    alpha: Annotated[float, Field(ge=0)] = 0.05
+    """Weight of each sample among the positives; 0 leaves the center alone."""
+    beta: Annotated[float, Field(gt=0)] = 1.0
+    """Weight of the own center among the positives."""
+    gamma: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the samples in the softmax's denominator."""
+    center_tau: Annotated[float, Field(ge=1e-3)] = 1.0
+    """Temperature of the centers' logits, prior included."""
+    rebalance: bool = True
+    """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Over positives: the authors' code takes the mean, the paper writes the sum."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of beta that goes to the other classes' centers."""
+
+    @property
+    def adds_prior(self) -> bool:
+        """See `ObjectiveConfig.adds_prior`."""
+        return self.rebalance
+
+
+class PaCoConfig(CenterConfig, MomentumConfig):
+    """Parametric contrastive learning."""
+
+    name: Literal["paco"]
+    head_batchnorm: HeadBatchNorm = True
+
+
+class GPaCoConfig(CenterConfig):
+    """Generalized parametric contrastive learning."""
+
+    name: Literal["gpaco"]
+    head_layers: HeadLayers = 3
+
+
+class BCLConfig(ProjectionConfig):
+    """Balanced contrastive learning; defaults are those of CIFAR."""
+
+    name: Literal["bcl"]
+    head_batchnorm: HeadBatchNorm = True
+    tau: Tau = 0.1
+    classification_weight: Annotated[float, Field(ge=0)] = 2.0
+    """Factor of the classifier's loss (the paper's lambda)."""
+    contrast_weight: Annotated[float, Field(ge=0)] = 0.6
+    """Factor of the contrast (the paper's mu)."""
+    head: Literal["linear", "cosine"] = "linear"
+    """`cosine`: unit weights on unit features, no bias (the authors' on ImageNet, with `scale: 30`)."""
+    scale: Annotated[float, Field(gt=0)] | None = None
+    """Factor of the classifier's logits; null: 1."""
+
+    adds_prior, num_views, learns_centers = True, 3, True
+
+
+class PiCOConfig(MomentumConfig):
+    """Contrastive label disambiguation. The first view is the weak one, the second the strong one."""
+
+    from_candidates = learns_centers = True
+    name: Literal["pico"]
+    head_hidden: HeadHidden = 512  # the features of a ResNet-18
+    queue_size: QueueSize = 8192
+    tau: Tau = 0.07
+    contrast_weight: Annotated[float, Field(ge=0)] = 0.5
+    """lambda of the contrastive loss beside the classification."""
+    prototype_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """gamma of the class prototypes."""
+    target_momentum: Share = Scheduled(kind="linear", start=0.95, end=0.8)
+    """phi of the label distributions; the authors' falls from 0.95 to 0.8."""
+    prototype_start: Annotated[int, Field(ge=0)] = 1
+    """Epochs of warm-up: uniform targets over the candidates, and MoCo's contrast without labels."""
+
+
+class LogitAdjustmentLoss(Config):
+    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10)."""
+
+    name: Literal["logit_adjustment"]
+    tau: Annotated[float, Field(ge=0)] = 1.0
+    """Factor of the log prior; 1 is Balanced Softmax."""
+
+
+class LDAMLoss(Config):
+    """Label-distribution-aware margins, with deferred reweighting (Cao et al. 2019)."""
+
+    name: Literal["ldam"]
+    max_margin: Annotated[float, Field(ge=0)] = 0.5
+    """Of the rarest class, in units of the cosine."""
+    scale: Annotated[float, Field(gt=0)] = 30.0
+    """Factor of the cosines in the softmax."""
+    reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Share of the training after which classes are weighted by their effective numbers; 1: never."""
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
+    """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
+
+
+class MixConfig(Config):
+    """Pairs of images are mixed, and so are their labels: `timm.data.Mixup`, one share for a batch."""
+
+    mixup: Annotated[float, Field(ge=0)] = 1.0
+    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
+    cutmix: Annotated[float, Field(ge=0)] = 0.0
+    """Likewise of the pasted box's area (Yun et al. 2019)."""
+    probability: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Of a batch to be mixed at all."""
+
+
+class DistillConfig(Config):
+    """Learn from trained classifiers beside the labels (Hinton et al. 2015): `functional.distillation`."""
+
+    teachers: Annotated[list[str], Field(min_length=1)]
+    """Releases with class centers: weights names, `org/repo[@rev]` or folders. They are asked about the very
+    images that the student sees. Each knows all classes of the data, by name; it may know more."""
+    weight: Annotated[float, Field(gt=0, le=1)]
+    """Share of the teachers in the loss; the rest is that of the labels."""
+    tau: Annotated[float, Field(gt=0)]
+    """Temperature of what student and teachers say; above 1 the lesser classes tell more."""
+
+
+class ClassifyConfig(ObjectiveConfig):
+    """Softmax classification on one view."""
+
+    num_views, learns_centers = 1, True
+    name: Literal["classify"]
+    loss: Annotated[
+        Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<value>")]
+        | Annotated[Annotated[LogitAdjustmentLoss | LDAMLoss, Field(discriminator="name")], Tag("<section>")],
+        Discriminator(schedule.section_or_value),
+    ] = "cross_entropy"
+    """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """torch's: this share of the target is spread over all classes."""
+    head_std: Annotated[float, Field(ge=0)] | None = None
+    """Standard deviation of a linear head's initial weights, with a bias of 0; null: torch's own."""
+    head: Literal["linear", "cosine", "scaled"] = "linear"
+    """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
+    as it is, with a learned factor for each class."""
+    mix: MixConfig | None = None
+    """While training; the loss is then against both labels of a pair, by their shares."""
+    distill: DistillConfig | None = None
+    """Teachers beside the labels; null: labels alone."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        ldam = self.loss_name == "ldam"
+        if ldam != (self.head == "cosine"):
+            expected = '"cosine"' if ldam else '"linear" or "scaled"'
+            raise ValueError(f'head: found "{self.head}" with loss "{self.loss_name}", expected {expected}')
+        if ldam and (self.mix or self.distill or self.label_smoothing):
+            raise ValueError('loss: found "ldam" with mix, distill or label_smoothing, expected none of them')
+        if self.mix and self.mix.mixup == self.mix.cutmix == 0:
+            raise ValueError("mix: found mixup 0 and cutmix 0, expected one above 0, or mix: null")
+        return self
+
+    @property
+    def adds_prior(self) -> bool:
+        """See `ObjectiveConfig.adds_prior`."""
+        return self.loss_name in ("balanced_softmax", "logit_adjustment")
+
+    @property
+    def loss_name(self) -> str:
+        """The loss in a word."""
+        return self.loss if isinstance(self.loss, str) else self.loss.name
