@@ -107,6 +107,15 @@ def paco(q: Tensor, *samples: Tensor, alpha: float, tau: float) -> Tensor:
     return -(total / (1 + alpha * positive.sum(dim=1))).mean()
 
 
+def paco_file(q: Tensor, *samples: Tensor, alpha: float, tau: float) -> Tensor:
+    """`paco` by the authors' file."""
+    k, labels, queue, queue_labels, logits, log_prior = samples
+    loss = file("losses").PaCoLoss(alpha, temperature=tau, K=len(queue), num_classes=len(log_prior))
+    loss.weight = log_prior.exp()[None]
+    value: Tensor = loss(torch.cat([q, k, queue]), torch.cat([labels, labels, queue_labels]), logits)
+    return value
+
+
 class PaCo(nn.Module):
     """Query and key encoder, queue and centers of one GPU's script, all of them those of our objective."""
 
