@@ -60,14 +60,18 @@ def test_depthwise_convolutions_stay_in_float32_on_a_cpu(monkeypatch: pytest.Mon
         assert choose(recipe, backbones.create(arch), 10_847, CPU)["precision"] == expected, arch
 
 
-def test_compilation_needs_a_long_training_and_a_compiler(
+def test_compilation_needs_a_long_training_a_compiler_and_on_a_cpu_amx(
     dense: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = Recipe.load(PACO)
+    computes_in(monkeypatch, bf16=True, amx=True)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     assert choose(recipe, dense, 10_847, CPU)["compile"] == "default"
     assert choose(recipe, dense, 100, CPU)["compile"] is None
     monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert choose(recipe, dense, 10_847, CPU)["compile"] is None
+    monkeypatch.undo()
+    computes_in(monkeypatch, bf16=True)
     assert choose(recipe, dense, 10_847, CPU)["compile"] is None
 
 

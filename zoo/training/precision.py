@@ -27,21 +27,21 @@ def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device
     """Return what `auto` of `training.precision` and `training.compile` stands for on this machine.
 
     bf16 where the device computes in it, except in short trainings, which are the same everywhere, and except
-    for depthwise convolutions on a CPU, where these take twice the time in it. Compilation where it is
-    repaid. It is a rule, not a measurement, so that trainings to be compared choose alike.
+    for depthwise convolutions on a CPU, where these take twice the time in it. Compilation in long trainings
+    on a GPU or a CPU with AMX; without, nothing was gained. A rule, no measurement: what is compared is alike.
     """
     sizes = recipe.views.train_sizes or [recipe.views.eval.size]
-    pixels, cpu = recipe.training.epochs * images * sum(size**2 for size in sizes), device.type == "cpu"
-    convolutions = [each for each in encoder.modules() if isinstance(each, nn.Conv2d)]
-    if cpu:
-        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        bf16 = native and not any(1 < each.groups == each.in_channels for each in convolutions)
+    pixels = recipe.training.epochs * images * sum(size**2 for size in sizes)
+    if device.type == "cpu":
+        amx = gains = torch.cpu._is_amx_tile_supported()
+        convolutions = [each for each in encoder.modules() if isinstance(each, nn.Conv2d)]
+        depthwise = any(1 < each.groups == each.in_channels for each in convolutions)
+        bf16 = (amx or torch.cpu._is_avx512_bf16_supported()) and not depthwise
     else:
-        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    can_compile = shutil.which(os.environ.get("CXX", "g++")) and (cpu or find_spec("triton"))
-    compile = can_compile and pixels >= REPAID[device.type]
-    precision = "bf16" if bf16 and pixels >= SHORT else "fp32"
-    return {"precision": precision, "compile": "default" if compile else None}
+        bf16, gains = torch.cuda.is_bf16_supported(including_emulation=False), find_spec("triton") is not None
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    compile = "default" if gains and compiler and pixels >= REPAID[device.type] else None
+    return {"precision": "bf16" if bf16 and pixels >= SHORT else "fp32", "compile": compile}
 
 
 def settle(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
