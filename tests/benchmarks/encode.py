@@ -16,7 +16,7 @@ import zoo
 from tests.benchmarks.harness import Row, gate, timed
 from zoo.evaluation import extract
 
-RELEASE, SIZE, IMAGES = "cifar_resnet32.paco_cifar100_lt100", 32, 1024
+RELEASE, SIZE, IMAGES = "cifar_resnet32.paco_cifar100_lt100", 32, 4096
 
 
 def rows(device: torch.device) -> Iterator[Row]:
@@ -46,4 +46,4 @@ def _row(images: Tensor, dtype: torch.dtype, target: float, limit: float) -> Row
     equal = gate("features", ((ours() - reference).norm() / reference.norm()).item(), limit)
     name = f"encode {IMAGES:,} images of 32x32, ResNet-32, {str(dtype).removeprefix('torch.')}"
     forms = [ours, *(partial(plain, network) for network in theirs.values())]
-    return timed(name, [*theirs], forms, target, equal, images.device, 7)
+    return timed(name, [*theirs], forms, target, equal, images.device, 3)

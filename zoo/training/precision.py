@@ -28,7 +28,7 @@ def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device
 
     bf16 where the device computes in it, except in short trainings, which are the same everywhere, and except
     for depthwise convolutions on a CPU, where these take twice the time in it. Compilation in long trainings
-    on a GPU or a CPU with AMX; without, nothing was gained. A rule, no measurement: what is compared is alike.
+    on a GPU or a CPU with AMX; without, nothing was gained. A rule, not a measurement: runs stay comparable.
     """
     sizes = recipe.views.train_sizes or [recipe.views.eval.size]
     pixels = recipe.training.epochs * images * sum(size**2 for size in sizes)
