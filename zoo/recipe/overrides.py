@@ -11,15 +11,9 @@ from zoo.config import load_yaml
 from zoo.errors import RecipeError
 
 _TRAINING = (
-    *("compile", "device", "threads", "precision", "channels_last", "release_dtype", "trackers"),
-    *(
-        "observe_every",
-        "knn_every",
-        "log_every",
-        "checkpoint_every",
-        "checkpoint_minutes",
-        "keep_checkpoints",
-    ),
+    *("compile", "device", "threads", "precision", "channels_last"),
+    *("observe_every", "knn_every", "log_every", "checkpoint_every", "checkpoint_minutes"),
+    *("keep_checkpoints", "release_dtype", "trackers"),
 )
 COMPUTATION = frozenset(
     ("description", "evaluation", "views.workers", "views.cache", *(f"training.{key}" for key in _TRAINING))
