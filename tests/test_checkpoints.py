@@ -96,8 +96,8 @@ def test_a_run_is_not_continued_on_other_images(tmp_path: Path) -> None:
 
 
 def test_a_run_is_neither_overwritten_nor_continued_with_more_than_other_hardware(tmp_path: Path) -> None:
-    run(recipe("classify"), tmp_path)
-    run(recipe("classify", "training.threads=1"), tmp_path, resume=True)
+    run(recipe("classify", "training.precision=fp32"), tmp_path)
+    run(recipe("classify", "training.precision=fp32", "training.threads=1"), tmp_path, resume=True)
     assert "threads: 1" in RunFolder(tmp_path).recipe_file.read_text()
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises(TrainingError, match="holds a run already"):

@@ -1,10 +1,12 @@
-"""What every benchmark shares: calling two forms in turn, peak memory, and a row of the table.
+"""What every benchmark shares: calling all forms in turn, peak memory, and a row of the table.
 
-A benchmark module has `rows(device) -> Iterator[Row]`; `python -m tests.benchmarks` runs them all. Both
-sides do the same work. Before anything is timed, `gate` compares their results; a row whose gate fails has no
-ratio.
+A benchmark module has `rows(device) -> Iterator[Row]`; `python -m tests.benchmarks` runs them all. All forms
+do the same work. Before anything is timed, `gate` compares their results; a row whose gate fails has no
+ratio. On a CPU seconds are the processor's, so that other programs count less.
 """
 
+import importlib
+import math
 import os
 import statistics
 import subprocess
@@ -12,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,7 +24,10 @@ class GateError(Exception):
 
 
 class Row(NamedTuple):
-    """One line of the table: `ratio` is peer / ours (time), or ours / peer where `at_most` (memory)."""
+    """One line of the table: `ratio` is peer / ours (time), or ours / peer where `at_most` (memory).
+
+    `floor` is the time of what no form can do without, as a share of ours; NaN where nothing is known.
+    """
 
     name: str
     peer: str
@@ -33,6 +38,7 @@ class Row(NamedTuple):
     gate: str
     at_most: bool = False
     note: str = ""
+    floor: float = math.nan
 
     @property
     def reached(self) -> bool:
@@ -45,6 +51,11 @@ class Row(NamedTuple):
             f"ours {self.ours}, {self.peer} {self.theirs}; gate: {self.gate}"
         )
         return line + (f"\n    {self.note}" if self.note else "")
+
+    def cells(self) -> str:
+        """Return the row as one of a Markdown table."""
+        floor = "" if math.isnan(self.floor) else f"{self.floor:.2f}"
+        return f"| {self.name} | {self.peer} | {self.ours} | {self.theirs} | {self.ratio:.3g} | {floor} |"
 
 
 def gate(what: str, found: float, limit: float) -> str:
@@ -59,21 +70,22 @@ def medians(
 ) -> list[float]:
     """Return the median seconds of each function, called in turn, so that a busy machine slows all alike."""
     times: list[list[float]] = [[] for _ in functions]
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    cpu = device.type == "cpu"
+    wait, clock = (lambda: None, time.process_time) if cpu else (torch.cuda.synchronize, time.perf_counter)
     for number in range(warmup + rounds):
         for function, taken in zip(functions, times, strict=True):
             wait()
-            start = time.perf_counter()
+            start = clock()
             function()
             wait()
             if number >= warmup:
-                taken.append(time.perf_counter() - start)
+                taken.append(clock() - start)
     return [statistics.median(taken) for taken in times]
 
 
 def timed(
     name: str,
-    peer: str,
+    peers: str | Sequence[str],
     functions: Sequence[Callable[[], object]],
     target: float,
     equal: str,
@@ -83,13 +95,18 @@ def timed(
     *,
     times: int = 1,
     note: str = "",
+    floor: Callable[[], object] | None = None,
 ) -> Row:
-    """Measure ours and theirs; the row's durations are of so many times."""
-    ours, theirs = medians(functions, device, rounds, warmup)
-    shown = (
-        f"{times * seconds:.3g} s" if times > 1 else f"{seconds * 1e3:.3g} ms" for seconds in (ours, theirs)
-    )
-    return Row(name, peer, theirs / ours, target, *shown, equal, note=note)
+    """Measure ours and its peers, of which the fastest counts; the row's durations are of so many times."""
+    names = [peers] if isinstance(peers, str) else peers
+    ours, *found = medians([*functions, *([floor] if floor else [])], device, rounds, warmup)
+    limit = found.pop() if floor else math.nan
+    shown = [f"{times * each:.3g} s" if times > 1 else f"{each * 1e3:.3g} ms" for each in (ours, *found)]
+    best = found.index(min(found))
+    others = [f"{name} {text}" for name, text in zip(names, shown[1:], strict=True) if name != names[best]]
+    ratio, note = found[best] / ours, "; ".join([*([note] if note else []), *others])
+    own, theirs = shown[0], shown[1 + best]
+    return Row(name, names[best], ratio, target, own, theirs, equal, note=note, floor=limit / ours)
 
 
 def peak_memory(code: str, device: str = "cpu") -> int:
@@ -112,6 +129,14 @@ def peak_memory(code: str, device: str = "cpu") -> int:
     if done.returncode:
         raise RuntimeError(done.stderr)
     return int(done.stdout.split()[-1])
+
+
+def optional(name: str) -> Any:
+    """Return a peer's module; None where it is not installed, which is said in one line."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        print(f"    no {name} here: without that peer", flush=True)
 
 
 def machine() -> str:

@@ -1,7 +1,7 @@
 """A whole MoCo-v2 step on views that lie on the device: ours against lightly's modules put together as in its
-example, with the same backbone and sizes.
+example, with the same backbone, sizes and precision, in the faster memory layout; the floor is both encoders.
 
-The gate compares the losses of both at the start, with equal weights, batch and queue.
+The gate compares the losses at the start, with equal weights, batch and queue.
 """
 
 import copy
@@ -55,7 +55,9 @@ def rows(device: torch.device) -> Iterator[Row]:
         yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, fast, 1.8)
         yield _row(device, "resnet50.moco_v2_in1k", 224, 256, 65536, [], 0.9)  # no slower
     else:
-        yield _row(device, "resnet18_cifar.moco_v2_cifar10", 32, 64, 4096, [], 0.9)  # no slower
+        for precision in ("fp32", "bf16"):
+            changes = [f"training.precision={precision}"]
+            yield _row(device, "resnet18_cifar.moco_v2_cifar10", 32, 64, 4096, changes, 1.1)
 
 
 def _row(
@@ -77,39 +79,54 @@ def _row(
     batch = Batch(views, torch.zeros(batch_size, dtype=torch.int64, device=device), torch.arange(batch_size))
 
     objective: Any = build_objective(recipe, dataset)
-    networks = copy.deepcopy((objective.encoder, objective.head))  # its head has the same layers as ours
-    peer = Lightly(*networks, config.dim, queue, config.tau).to(device)
     place(objective, recipe, device)
-    peer.to(memory_format=torch.channels_last).train()
     keys = nn.functional.normalize(draw(queue, config.dim), dim=1)
     objective.queue.enqueue(keys, torch.zeros(queue, dtype=torch.int64, device=device))
-    bank = peer.criterion.memory_bank
-    peer.criterion(draw(2, config.dim), draw(2, config.dim))  # makes the bank
-    bank.bank.copy_(keys.T if bank.bank.shape != keys.shape else keys)
-    equal = _gate(objective, peer, batch)
+    layouts = {"channels_last": torch.channels_last, "contiguous": torch.contiguous_format}
+    peers = {layout: _peer(objective, memory_format, keys) for layout, memory_format in layouts.items()}
+    equal = _gate(objective, peers["contiguous"], batch)
 
     stepper, step = Stepper(objective, recipe, 2, device), count()
-    optimizer, scaler = sgd(peer, recipe), torch.amp.GradScaler(device.type, enabled=gpu)
+    low = torch.float16 if gpu else torch.bfloat16
+    mixed = torch.autocast(device.type, low, enabled=gpu or recipe.training.precision == "bf16")
+    scaler = torch.amp.GradScaler(device.type, enabled=gpu)
 
-    def their_step() -> None:
+    def their_step(peer: Lightly, optimizer: torch.optim.Optimizer) -> None:
         peer.update_teacher(config.momentum)
-        with torch.autocast(device.type, torch.float16, enabled=gpu):
+        with mixed:
             loss = peer(views)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
 
-    both = [lambda: stepper(min(next(step), stepper.steps - 1), batch), their_step]
+    def encoders() -> None:
+        with stepper.autocast:
+            objective.teacher(views[1])
+            loss = objective.head(objective.encoder(views[0])).float().sum()
+        loss.backward()
+
+    theirs = [partial(their_step, peer, sgd(peer, recipe)) for peer in peers.values()]
+    forms = [lambda: stepper(min(next(step), stepper.steps - 1), batch), *theirs]
     row_name = f"MoCo-v2 step, {recipe.backbone.arch} at {size}, batch {batch_size}, K {queue:,}"
-    precision = f"{recipe.training.precision} against 16-mixed" if gpu else "fp32 both"
-    note = f"{precision}; {', '.join(changes) or 'the recipe as it is'}"
-    repeated = (30, 10) if gpu else (7, 2)
+    precision = f"{recipe.training.precision} against 16-mixed" if gpu else recipe.training.precision
+    names, repeated = [f"lightly, {layout}" for layout in peers], (30, 10) if gpu else (9, 2)
     with (
         compiled(objective, recipe.training.compile),
         float32_products(recipe.training.precision, fastest=True),
     ):
-        return timed(row_name, "lightly", both, target, equal, device, *repeated, note=note)
+        row_name = f"{row_name}, {precision}"
+        return timed(row_name, names, forms, target, equal, device, *repeated, floor=encoders)
+
+
+def _peer(objective: Any, layout: torch.memory_format, keys: torch.Tensor) -> Lightly:
+    networks = copy.deepcopy((objective.encoder, objective.head))  # its head has the same layers as ours
+    config = objective.config
+    peer = Lightly(*networks, config.dim, len(keys), config.tau).to(keys.device, memory_format=layout).train()
+    bank = peer.criterion.memory_bank
+    peer.criterion(torch.randn_like(keys[:2]), torch.randn_like(keys[:2]))  # makes the bank
+    bank.bank.copy_(keys.T if bank.bank.shape != keys.shape else keys)
+    return peer
 
 
 def _gate(objective: Any, peer: Lightly, batch: Batch) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from os.path import isfile
 from pathlib import Path
+from typing import Any
 
 from zoo import hub
 from zoo.data import open_dataset
@@ -27,6 +28,8 @@ from zoo.report.finish import Sets, finish
 from zoo.training import RunFolder, build_objective, cpu_threads, pick_device
 from zoo.training.distributed import join
 from zoo.training.facts import checkpoint_of, trained_until
+from zoo.training.precision import choose, settle
+from zoo.training.progress import say
 from zoo.training.run import check_same_run, is_same
 from zoo.training.signals import interruptible
 from zoo.training.stages import STAGE, beginning, train_stages
@@ -75,20 +78,30 @@ def pretrain(
     resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # torchrun began anew
     if holds_release(out):
         finished = hub.open(out)
-        if resume and is_same(dict(finished.recipe), planned):
+        if resume and is_same(dict(finished.recipe), settle(planned, finished.recipe["training"])):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     run, settings = RunFolder(out / "run"), planned.training
+    device = pick_device(settings.device)
 
     def saved() -> str:
         newest = next(iter([run, *run.stages()][-1].checkpoints().values()), None)
         return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
-    with interruptible(saved), join(pick_device(settings.device).type) as ranks:
+    def chosen() -> dict[str, Any]:
+        if resume and isfile(run.recipe_file):
+            return Recipe.load(run.recipe_file).training.model_dump()
+        values = choose(planned, model.encoder, len(sets[0]), device)
+        if "auto" in (settings.precision, settings.compile):
+            say(f"auto: training.precision={values['precision']}, training.compile={values['compile']}")
+        return values
+
+    with interruptible(saved), join(device.type) as ranks:
         first = ranks.rank == 0
         with ranks.in_turn():  # what one fetches or decodes, the others find
             sets = open_sets(planned, root, images)
             model = build_objective(beginning(planned), sets[0])
+        planned = settle(planned, ranks.from_first(chosen))
         if first:
             warn_of_shared(*sets)
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():

@@ -87,7 +87,9 @@ class RunRecord(Config):
         if (shipped := shipped_leaves(self.name)) is None:
             return None
         shipped = {**shipped, START: self.recipe.get(START)}
-        return {key: value for key, value in self.decisive.items() if shipped.get(key, ...) != value}
+        # what `auto` chose is no change
+        own = self.decisive.items()
+        return {key: value for key, value in own if shipped.get(key, ...) not in (value, "auto")}
 
     def evaluated(self, kind: str) -> Evaluated | None:
         """Return the newest evaluation of a kind, see `Evaluated.kind`."""

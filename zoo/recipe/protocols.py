@@ -21,8 +21,7 @@ class Trained(Config):
     ratio: ops.PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
     interpolation: ops.Interpolation = Field("bilinear", description="Of the crop's resizing.")
     flip: ops.Probability = Field(0.5, description="Probability of mirroring left to right.")
-    backend: Literal["auto", "tensor", "stream"] = "auto"
-    """See `views.backend`."""
+    backend: Literal["auto", "tensor", "stream"] = Field("auto", description="See `views.backend`.")
     batch_size: s.PositiveInt = Field(256, description="Images of one update.")
     momentum: s.Momentum = Field(0.9, description="Of SGD; of `semi_supervised` Nesterov's.")
     weight_decay: s.NonNegative = Field(0.0, description="L2 of SGD, on weights and biases.")

@@ -17,7 +17,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 Milestones = Annotated[list[PositiveInt], AfterValidator(sorted)]  # timm's scheduler bisects them
-Precision = Literal["fp32", "tf32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16"]  # bf16: autocast; tf32: convolutions on a GPU
 
 
 class BackboneSection(Config):
@@ -93,14 +93,15 @@ class TrainingSection(Config):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="Of all draws of the training.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: a GPU where torch sees one.")
     threads: PositiveInt | None = Field(None, description="Of torch on a CPU; null: one per core.")
-    precision: Precision = Field("fp32", description="bf16: autocast; tf32: convolutions on a GPU.")
+    precision: Literal["auto", Precision] = Field("auto", description="`auto`: bf16 where that is faster.")
     channels_last: bool = Field(True, description="Memory layout of images and convolutions.")
     clip_grad: Positive | None = Field(None, description="Largest norm of all gradients together; null: any.")
     sampling: Literal["instance", "class_balanced"] = "instance"
     """Each image once an epoch; or first a class, each as likely, then one of its images."""
     ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
     early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
-    compile: Literal["default", "reduce-overhead"] | None = Field(None, description="`torch.compile`'s mode.")
+    compile: Literal["auto", "default", "reduce-overhead"] | None = None
+    """Mode of `torch.compile`; null: not compiled; `auto`: `default` in trainings long enough to repay it."""
     sync_batchnorm: bool = Field(False, description="BatchNorm's statistics are of all ranks, on GPUs.")
     observe_every: PositiveInt | None = Field(50, description="Steps between figures of gradients.")
     knn_every: PositiveInt | None = Field(None, description="Epochs between kNN accuracies.")

@@ -1,7 +1,10 @@
 """Where and in which precision a step computes: device, threads, autocast, compilation."""
 
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, get_args
 
 import torch
@@ -16,6 +19,37 @@ from zoo.recipe.sections import TrainingSection
 
 cudnn: Any = torch.backends.cudnn
 DEVICES: tuple[str, ...] = get_args(TrainingSection.model_fields["device"].annotation)
+SHORT = 1e8  # pixels of all views of all epochs: ten minutes of one core for ResNet-32 at 32 pixels
+REPAID = {"cpu": 2e9, "cuda": 4e10}  # pixels after which compiling has been repaid; a GPU's by estimate
+
+
+def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device) -> dict[str, str | None]:
+    """Return what `auto` of `training.precision` and `training.compile` stands for on this machine.
+
+    bf16 where the device computes in it, except in short trainings, which are the same everywhere, and except
+    for depthwise convolutions on a CPU, where these take twice the time in it. Compilation in long trainings
+    on a GPU or a CPU with AMX; without, nothing was gained. A rule, not a measurement: runs stay comparable.
+    """
+    sizes = recipe.views.train_sizes or [recipe.views.eval.size]
+    pixels = recipe.training.epochs * images * sum(size**2 for size in sizes)
+    if device.type == "cpu":
+        amx = gains = torch.cpu._is_amx_tile_supported()
+        convolutions = [each for each in encoder.modules() if isinstance(each, nn.Conv2d)]
+        depthwise = any(1 < each.groups == each.in_channels for each in convolutions)
+        bf16 = (amx or torch.cpu._is_avx512_bf16_supported()) and not depthwise
+    else:
+        bf16, gains = torch.cuda.is_bf16_supported(including_emulation=False), find_spec("triton") is not None
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    compile = "default" if gains and compiler and pixels >= REPAID[device.type] else None
+    return {"precision": "bf16" if bf16 and pixels >= SHORT else "fp32", "compile": compile}
+
+
+def settle(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with these values of `training` where its own are `auto`."""
+    section = recipe.training
+    open_ = [key for key in ("precision", "compile") if getattr(section, key) == "auto"]
+    settled = section.model_copy(update={key: values[key] for key in open_})
+    return recipe.model_copy(update={"training": settled}) if open_ else recipe
 
 
 def pick_device(wanted: str, where: str = "training.device") -> torch.device:
@@ -47,7 +81,10 @@ def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Return the context in which a forward pass has `training.precision`; RecipeError for tf32 on a CPU."""
+    """Return the context in which a forward pass has `training.precision`; RecipeError for tf32 on a CPU.
+
+    `auto` that nothing settled is float32.
+    """
     if precision == "tf32" and device.type == "cpu":
         raise RecipeError('training.precision: "tf32" needs a GPU; use "fp32" or "bf16"')
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
@@ -62,11 +99,11 @@ def encoders(objective: Objective) -> list[nn.Module]:
 
 @contextmanager
 def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
-    """Run the encoders through `torch.compile` in this mode inside the block; None compiles nothing.
+    """Run the encoders through `torch.compile` in this mode inside the block; None, `auto`: nothing.
 
     Only `forward` is compiled, so that hooks of an observed step see the features as ever.
     """
-    modules = encoders(objective) if mode is not None else []
+    modules = encoders(objective) if mode not in (None, "auto") else []
     for module in modules:
         vars(module)["forward"] = torch.compile(module.forward, dynamic=False, mode=mode)
     try:
