@@ -1,7 +1,6 @@
 """Batches of images: of a training, as a pure function of their position in it, and of an evaluation."""
 
 import hashlib
-import math
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import RandomResizedCrop
 
 from zoo.data import ops
 from zoo.data.config import EvalView, ViewsConfig
@@ -22,9 +22,9 @@ from zoo.data.dataset import ImageDataset
 from zoo.data.decode import decode_all, opened, own_cores, scaled_to_square
 from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
-from zoo.data.views.transforms import Draws, constant, to_device
+from zoo.data.views.transforms import Draws, to_device
 from zoo.errors import DataError
-from zoo.release.tensors import pixels_of, to_rgb
+from zoo.release.tensors import to_rgb
 
 # At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
 CPU_PART = 128
@@ -93,7 +93,8 @@ class TensorViews:
         `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
         which numbers are drawn of `generator`; by default they are all. DataError for too small ones.
         """
-        mean, std = (constant(values, images.device).view(3, 1, 1) for values in (self._mean, self._std))
+        both = to_device(torch.tensor([self._mean, self._std]), images.device)
+        mean, std = both.view(2, 3, 1, 1)
         total = len(images) if total is None else total
         own_cache = (CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel()))
         step, few = own_cache if images.device.type == "cpu" else (total, total)
@@ -140,35 +141,24 @@ class Samples(Dataset[Sample]):
 def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int, key: Key) -> list[Tensor]:
     """Return the crop that each view begins with: torchvision's, within 1/255 of Pillow's (bicubic 2/255).
 
-    Where `DETAIL` has a JPEG decoded smaller, values differ by 1/255 on average, and edges move by a pixel.
+    Where `DETAIL` has a JPEG decoded smaller, edges of crops move by up to half a pixel of the smaller image.
     """
-    generator = torch.Generator().manual_seed(derive_seed("views", seed, *key))
-    with opened(source := dataset.item(key[1]), dataset.name_of(key[1])) as stored:
+    crops = list[Tensor]()
+    with opened(dataset.item(key[1]), dataset.name_of(key[1])) as stored, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive_seed("views", seed, *key))  # torchvision draws from it
         image = stored if size is None else scaled_to_square(to_rgb(stored), size)
-        boxes = [crop_box(view[0], image.height, image.width, generator) for view in views]
+        boxes = [RandomResizedCrop.get_params(image, view[0].scale, view[0].ratio) for view in views]
         room = min(min(box[2:]) / view[0].size for view, box in zip(views, boxes, strict=True)) / DETAIL
-        width, pixels = image.width, torch.from_numpy(pixels_of(image, source, room)).permute(2, 0, 1)
-        shrink, crops = round(width / pixels.shape[2]), list[Tensor]()
+        width, shrink = image.width, next((each for each in (8, 4, 2) if each <= room), 1)
+        image.draft("RGB", (width // shrink, image.height // shrink))  # of a JPEG; for others it does nothing
+        pixels = torch.from_numpy(np.array(to_rgb(image))).permute(2, 0, 1)
+    shrink = round(width / pixels.shape[2])
     for (op, *_), (top, left, h, w) in zip(views, boxes, strict=True):
         y, x, bottom, right = (round(n / shrink) for n in (top, left, top + h, left + w))
         # 8-bit values are resized fastest where the three of a pixel lie together
         part = pixels[None, :, y:bottom, x:right].contiguous(memory_format=torch.channels_last)
         crops.append(F.interpolate(part, (op.size, op.size), mode=op.interpolation, antialias=True))
     return crops
-
-
-def crop_box(op: Any, height: int, width: int, random: torch.Generator) -> tuple[int, int, int, int]:
-    """Return top, left, height, width: torchvision's RandomResizedCrop, but not of the global generator."""
-    number, (low, high) = torch.empty(1), torch.tensor(op.ratio).log().tolist()
-    for _ in range(10):
-        area = height * width * number.uniform_(*op.scale, generator=random).item()
-        ratio = number.uniform_(low, high, generator=random).exp_().item()
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            top, left = (int(torch.randint(n + 1, (1,), generator=random)) for n in (height - h, width - w))
-            return top, left, h, w
-    h, w = min(height, round(width / op.ratio[0])), min(width, round(height * op.ratio[1]))
-    return (height - h) // 2, (width - w) // 2, h, w
 
 
 def whole_image(dataset: ImageDataset, transform: Any, key: Key) -> list[Tensor]:

@@ -138,10 +138,9 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     if not classes:
         paths = image_files(path)
         return ImageStore(paths, paths, folder=path)
-    paths, labels = list[str](), list[str]()
-    for name in folders_in(path):
-        paths += [f"{name}/{file}" for file in image_files(path / name)]
-        labels += [name] * (len(paths) - len(labels))
+    files = {name: image_files(path / name) for name in folders_in(path)}
+    paths = [f"{name}/{file}" for name, inside in files.items() for file in inside]
+    labels = [name for name, inside in files.items() for _ in inside]
     return ImageStore(paths, paths, labels, classes, folder=path)
 
 

@@ -47,24 +47,6 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def pixels_of(image: Image.Image, source: Any, room: float = 1) -> NDArray[np.uint8]:
-    """Return the RGB pixels `[H, W, 3]` of an image opened from `source`, a path, encoded bytes or other.
-
-    A JPEG is decoded at 1/2, 1/4 or 1/8 of its sides where that is at least 1 / `room`; simplejpeg, if
-    installed, takes less time for the same pixels.
-    """
-    if image.format == "JPEG" and image.mode == "RGB" and isinstance(source, Path | bytes):
-        shrink = next((each for each in (8, 4, 2) if each <= room), 1)
-        with suppress(ImportError, ValueError):  # not installed, or Pillow says what is wrong
-            from simplejpeg import decode_jpeg
-
-            encoded = source if isinstance(source, bytes) else source.read_bytes()
-            height, width = -(-image.height // shrink), -(-image.width // shrink)
-            return np.asarray(decode_jpeg(encoded, min_height=height, min_width=width))
-        image.draft("RGB", (image.width // shrink, image.height // shrink))
-    return np.array(to_rgb(image))
-
-
 def rgb(image: Image.Image) -> Image.Image:
     """Convert a user's image as `to_rgb` does; a `DataError` refuses what is none, and what that refuses."""
     if not isinstance(image, Image.Image):

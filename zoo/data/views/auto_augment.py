@@ -60,7 +60,7 @@ def draw(p: Tensor, draws: Draws) -> Tensor:
     return torch.where(happens < p[sequence], row, 2 * count * steps)
 
 
-@cache  # as `constant`
+@cache  # copied to the device once, since each copy of so much would hold it up
 def space(
     op: ops.AutoAugment | ops.RandAugment, height: int, width: int, device: torch.device
 ) -> tuple[Rows, Tensor]:

@@ -6,7 +6,6 @@ C `[B, w, W]` two small batched matrix products. Source of the filters: Pillow's
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -48,9 +47,8 @@ class Draws:
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
-    if tensor.device.type == device.type:
-        return tensor
-    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+    pins = device.type == "cuda" and tensor.device.type == "cpu"
+    return (tensor.pin_memory() if pins else tensor).to(device, non_blocking=True)
 
 
 def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
@@ -64,12 +62,6 @@ def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *paramet
     there = to_device(index, images.device)
     own = (each.index_select(0, index if each.device == index.device else there) for each in parameters)
     return images.index_copy(0, there, change(images.index_select(0, there), *own))
-
-
-@cache
-def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return `values` on `device`, copied there once: each copy waits for the device."""
-    return torch.tensor(values, device=device)
 
 
 def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Tensor:
@@ -261,7 +253,7 @@ def shift_hue(images: Tensor, hue: Tensor) -> Tensor:
     if_blue = torch.add(red - green, chroma, alpha=4)
     sixths = torch.lerp(green - blue, torch.lerp(if_green, if_blue, not_green), not_red)
     sixths /= chroma.clamp(min=1e-8)  # grey pixels: any hue gives the same pixel, as chroma is 0
-    shifted = hue[:, None] - constant(DARKEST, images.device)  # [B, 3]
+    shifted = hue[:, None] - to_device(torch.tensor(DARKEST), images.device)  # [B, 3]
     distance = torch.add(shifted[..., None, None], sixths[:, None], alpha=1 / 6)
     distance = distance.sub_(distance.round()).abs_().clamp_(1 / 6, 2 / 6)
     darker = torch.sub(value, chroma, alpha=2)
