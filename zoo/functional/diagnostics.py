@@ -157,20 +157,29 @@ def knn_predict(
 def _nearest(queries: Tensor, bank: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return similarities and bank indices `[B, k]` of the k nearest, best first, on the CPU.
 
-    Keys of int64 order like (similarity, lower index first) and hold both. `topk` promises no order among
-    equal values; these are never equal, so the result depends neither on the device nor on where the bank is
-    cut.
+    `topk` promises no order among equal values. So it is asked for one more, and where that one is as near as
+    the last, all are compared by keys: whole numbers in the order of (similarity, lower index first), which
+    are never equal. The result depends neither on the device nor on where the bank is cut.
     """
     queries = F.normalize(queries.to(bank.device, torch.float32), dim=1)
     best = torch.empty(len(queries), 0, dtype=torch.int64, device=bank.device)
     for start in range(0, len(bank), _CHUNK):
-        block = F.normalize(bank[start : start + _CHUNK].float(), dim=1)
-        ordered = _flip_negative((queries @ block.T + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
-        index = torch.arange(start, start + len(block), device=bank.device)
-        keys = torch.cat([best, (ordered.to(torch.int64) << 32) | (_LOW - index)], dim=1)
+        similarity = queries @ F.normalize(bank[start : start + _CHUNK].float(), dim=1).T
+        values, index = similarity.topk(min(k + 1, similarity.shape[1]), dim=1)
+        found = _keys(values, index + start)
+        tied = (values[:, k - 1 : -1] == values[:, k:]).flatten().nonzero().flatten()
+        if len(tied):
+            index = torch.arange(start, start + similarity.shape[1], device=bank.device)
+            found[tied, :k] = _keys(similarity[tied], index).topk(k, dim=1).values
+        keys = torch.cat([best, found[:, :k]], dim=1)
         best = keys.topk(min(k, keys.shape[1]), dim=1).values
     best = best.cpu()
     return _flip_negative((best >> 32).to(torch.int32)).view(torch.float32), _LOW - (best & _LOW)
+
+
+def _keys(similarity: Tensor, index: Tensor) -> Tensor:
+    ordered = _flip_negative((similarity + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
+    return (ordered.to(torch.int64) << 32) | (_LOW - index)
 
 
 def _flip_negative(bits: Tensor) -> Tensor:

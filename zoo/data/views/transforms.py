@@ -177,7 +177,8 @@ def random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
         torch.stack([cos, sin * (height / width), -(cos * x + sin * y) * (2 / width)], 1),
         torch.stack([-sin * (width / height), cos, (sin * x - cos * y) * (2 / height)], 1),
     ]
-    grid = F.affine_grid(to_device(torch.stack(theta, 1), images.device), list(images.shape), False)
+    matrix = to_device(torch.stack(theta, 1), images.device)
+    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
     moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
     inside = ((grid >= -1) & (grid < 1)).all(-1)  # Pillow blends nothing in from outside
     return moved * inside[:, None]
@@ -194,7 +195,7 @@ def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
     height, width = images.shape[-2:]
     y, x = (draws.randint(float(length)) for length in (height, width))
     drawn = torch.stack([y, x, draws.chosen(op.p) * float(op.size)])  # 0 covers nothing
-    y, x, size = to_device(drawn, images.device)
+    y, x, size = to_device(drawn, images.device).unbind()
     hole = covered(y, height)[:, None, :, None] & covered(x, width)[:, None, None, :]
     return images.masked_fill(hole, 0)
 
