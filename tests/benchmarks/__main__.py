@@ -15,7 +15,7 @@ import torch
 from tests.benchmarks import authors
 from tests.benchmarks.harness import GateError, Row, machine
 
-NAMES = ["epoch", "step", "losses", "load", "encode", "probe", "input", "views"]
+NAMES = ["epoch", "step", "losses", "load", "encode", "probe", "input", "views", "launches"]
 
 
 def main() -> int:
