@@ -45,7 +45,7 @@ def generator():
 
 
 def augment(images, op, draws=None):
-    return batches.augment(images, [op], draws or Draws(generator(), len(images)))
+    return batches.augment(images.clone(), [op], draws or Draws(generator(), len(images)))
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])

@@ -93,8 +93,7 @@ class TensorViews:
         `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
         which numbers are drawn of `generator`; by default they are all. DataError for too small ones.
         """
-        both = to_device(torch.tensor([self._mean, self._std]), images.device)
-        mean, std = both.view(2, 3, 1, 1)
+        mean, std = to_device(torch.tensor([self._mean, self._std]), images.device).view(2, 3, 1, 1)
         total = len(images) if total is None else total
         own_cache = (CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel()))
         step, few = own_cache if images.device.type == "cpu" else (total, total)
@@ -107,8 +106,8 @@ class TensorViews:
                 if state is not None:  # of large images the cache has fewer; numbers are those of the part
                     generator.set_state(state)
                 here = slice(first + row - start, first + min(row + few, own[1]) - start)
-                pixels = images[here].contiguous() * (1 / 255)
                 for place, view in enumerate(self._views):
+                    pixels = images[here].contiguous() * (1 / 255)
                     done = augment(pixels, view, Draws(generator, size, row, min(row + few, own[1])))
                     if place == len(views):
                         views.append(done.new_empty(len(images), *done.shape[1:]))
@@ -117,7 +116,7 @@ class TensorViews:
 
 
 def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
-    """Apply the operations of one view in turn to `images` `[B, 3, H, W]`, float32 in 0..1."""
+    """Apply a view's operations in turn to `images` `[B, 3, H, W]`, float32 in 0..1, which may change."""
     for op in view:
         # the functions have the operations' names
         change: Any = auto_augment if op.op.endswith("_augment") else getattr(transforms, op.op)

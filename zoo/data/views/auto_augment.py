@@ -186,7 +186,8 @@ def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
     mean = grey.mean((1, 2, 3), keepdim=True, dtype=torch.float64)  # float32 is exact up to 256x256 pixels
     mean = (mean + 0.5).floor_().to(grey.dtype)
     grey = torch.where(to_device(kind == CONTRAST, images.device)[:, None, None, None], mean, grey)
-    base = only(kind == SHARPNESS, lambda _, images: smooth(images), grey.expand_as(images), images)
+    base = grey.expand_as(images).contiguous()
+    base = only(kind == SHARPNESS, lambda _, images: smooth(images), base, images)
     changed = (images.float() - base).mul_(factor[:, None, None, None]).add_(base)
     return changed.clamp_(0, 255).to(torch.uint8)
 

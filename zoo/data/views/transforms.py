@@ -52,7 +52,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """Return `images` `[B, ...]`, those that are `chosen` `[B]` changed, each alone and in its shape.
+    """Change in place, and return, those of `images` `[B, ...]` that are `chosen` `[B]`, each in its shape.
 
     What is chosen is known on the host, so that a GPU computes no others and is not waited for.
     """
@@ -61,7 +61,7 @@ def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *paramet
         return images
     there = to_device(index, images.device)
     own = (each.index_select(0, index if each.device == index.device else there) for each in parameters)
-    return images.index_copy(0, there, change(images.index_select(0, there), *own))
+    return images.index_copy_(0, there, change(images.index_select(0, there), *own))
 
 
 def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Tensor:
