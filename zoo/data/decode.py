@@ -49,11 +49,11 @@ def opened(source: Any, name: str) -> Iterator[Image.Image]:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise ValueError("found no regular file")  # reading a pipe or a device may never end
         if isinstance(source, Path | bytes):
-            file = io.BytesIO(source) if isinstance(source, bytes) else source
-            with Image.open(file, formats=FORMATS) as image:
-                yield image
+            with Image.open(source if isinstance(source, Path) else io.BytesIO(source), "r", FORMATS) as own:
+                yield own
         else:
-            yield source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+            (own := source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))).load()
+            yield own  # decoded, so that `draft` leaves a program's own image as large as it is
     except FileNotFoundError:
         raise DataError(f'image "{name}": no such file') from None
     except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
