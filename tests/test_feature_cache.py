@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 import zoo
 from tests.data_fixtures import photo
@@ -117,3 +118,14 @@ def test_what_was_used_longest_ago_leaves_a_cache_that_is_full(
     zoo.evaluate("cifar_resnet20.moco_v2_ft_digits_lt50", "knn")
     assert sum(file.stat().st_size for file in folder.iterdir()) <= encode.CACHE_BYTES
     assert not first.keys() & {file.name for file in folder.iterdir()}
+
+
+def test_a_full_disk_costs_the_cache_and_not_the_figures(
+    counted: Counted, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(encode, "save_file", full)
+    place = release_of(tmp_path / "r", trained_encoder()).path
+    assert figures(place, "knn", data) and counted() == 36

@@ -221,7 +221,7 @@ def read_features(file: Path, count: int) -> Tensor | None:
 def keep_features(features: Tensor, file: Path) -> None:
     """Write features to a file of the cache; of more than `CACHE_BYTES` the least recently used go."""
     told = {"sha256": hashlib.sha256(features.numpy().data).hexdigest()}
-    with suppress(OSError):  # a cache that cannot be written is none
+    with suppress(OSError, SafetensorError):  # a cache that cannot be written is none
         write_atomic(file, lambda temporary: save_file({"features": features}, temporary, told))
         left = CACHE_BYTES
         for old in sorted(file.parent.iterdir(), key=lambda old: -old.stat().st_mtime_ns):
