@@ -17,6 +17,7 @@ from .hub_server import Hub
 
 HUB = Hub()
 HUB.set_environment()  # huggingface_hub, which the imports below bring, reads it on import
+os.environ["MKL_CBWR"] = "AUTO"  # as the command line has it: else AMD's processors round by memory address
 
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402

@@ -34,7 +34,8 @@ def test_recorded_settings_are_defaults_on_own_data_alone_and_each_can_be_change
     assert len(zoo.open(copied).metrics["evaluations"]) == count + 1
 
 
-def test_several_protocols_encode_each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_protocols_encode_each_image_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where no other test has left features
     encoded, batches = list[int](), Encoder.batches
     monkeypatch.setattr(Encoder, "batches", lambda *args: encoded.append(len(args[1])) or batches(*args))
     entries = zoo.evaluate(PACO, ["classifier", "knn"])

@@ -27,6 +27,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # class names may hold what cp1252 or ASCII cannot encode
             stream.reconfigure(errors="backslashreplace")
+    # otherwise MKL on an AMD processor rounds by where tensors lie in memory, and no run repeats another
+    os.environ.setdefault("MKL_CBWR", "AUTO")
     try:
         if not sys.stderr.isatty():  # plain lines instead of progress bars
             os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

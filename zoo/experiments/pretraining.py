@@ -91,10 +91,7 @@ def pretrain(
     def chosen() -> dict[str, Any]:
         if resume and isfile(run.recipe_file):
             return Recipe.load(run.recipe_file).training.model_dump()
-        values = choose(planned, model.encoder, len(sets[0]), device)
-        if "auto" in (settings.precision, settings.compile):
-            say(f"auto: training.precision={values['precision']}, training.compile={values['compile']}")
-        return values
+        return choose(planned, model.encoder, len(sets[0]), device)
 
     with interruptible(saved), join(device.type) as ranks:
         first = ranks.rank == 0
@@ -105,6 +102,8 @@ def pretrain(
         if first:
             warn_of_shared(*sets)
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():
+            if auto := [key for key in ("precision", "compile") if getattr(settings, key) == "auto"]:
+                say(f"auto: {', '.join(f'{key} {getattr(planned.training, key)}' for key in auto)}")
             if first and isinstance(root, str | Path):
                 write_text(run.path / DATA_FOLDER, f"{Path(root).resolve()}\n")
             stages = train_stages(model, sets[0], planned, run, resume=resume, ranks=ranks)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import torch
 from timm.layers import Conv2dSame
 from torch import nn
 
@@ -61,6 +62,7 @@ def merge_adapters(encoder: nn.Module) -> None:
     """Add adapters, if any, to the weights beside them: timm's own layers, the same but for rounding."""
     for name, layer in dict[str, Any](encoder.named_modules()).items():
         if hasattr(layer, "lora_A"):
+            layer.to(memory_format=torch.contiguous_format)  # the layout may decide the rounding
             layer.merge()
             encoder.set_submodule(name, layer.get_base_layer())
     vars(encoder).pop("peft_config", None)
