@@ -166,20 +166,13 @@ def _nearest(queries: Tensor, bank: Tensor, k: int) -> tuple[Tensor, Tensor]:
     for start in range(0, len(bank), _CHUNK):
         similarity = queries @ F.normalize(bank[start : start + _CHUNK].float(), dim=1).T
         values, index = similarity.topk(min(k + 1, similarity.shape[1]), dim=1)
-        found = _keys(values, index + start)
-        tied = (values[:, k - 1 : -1] == values[:, k:]).flatten().nonzero().flatten()
-        if len(tied):
-            index = torch.arange(start, start + similarity.shape[1], device=bank.device)
-            found[tied, :k] = _keys(similarity[tied], index).topk(k, dim=1).values
-        keys = torch.cat([best, found[:, :k]], dim=1)
+        if (values[:, k - 1 : -1] == values[:, k:]).any():
+            values, index = similarity, torch.arange(similarity.shape[1], device=bank.device)
+        ordered = _flip_negative((values + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
+        keys = torch.cat([best, (ordered.to(torch.int64) << 32) | (_LOW - start - index)], dim=1)
         best = keys.topk(min(k, keys.shape[1]), dim=1).values
     best = best.cpu()
     return _flip_negative((best >> 32).to(torch.int32)).view(torch.float32), _LOW - (best & _LOW)
-
-
-def _keys(similarity: Tensor, index: Tensor) -> Tensor:
-    ordered = _flip_negative((similarity + 0.0).view(torch.int32))  # + 0.0 makes -0.0 equal 0.0
-    return (ordered.to(torch.int64) << 32) | (_LOW - index)
 
 
 def _flip_negative(bits: Tensor) -> Tensor:
