@@ -52,8 +52,9 @@ def opened(source: Any, name: str) -> Iterator[Image.Image]:
             with Image.open(source if isinstance(source, Path) else io.BytesIO(source), "r", FORMATS) as own:
                 yield own
         else:
-            (own := source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))).load()
-            yield own  # decoded, so that `draft` leaves a program's own image as large as it is
+            held = source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
+            held.load()
+            yield held  # decoded, so that `draft` leaves a program's own image as large as it is
     except FileNotFoundError:
         raise DataError(f'image "{name}": no such file') from None
     except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception

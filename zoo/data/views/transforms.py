@@ -177,8 +177,7 @@ def random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
         torch.stack([cos, sin * (height / width), -(cos * x + sin * y) * (2 / width)], 1),
         torch.stack([-sin * (width / height), cos, (sin * x - cos * y) * (2 / height)], 1),
     ]
-    matrix = to_device(torch.stack(theta, 1), images.device)
-    grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
+    grid = F.affine_grid(to_device(torch.stack(theta, 1), images.device), list(images.shape), False)
     moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
     inside = ((grid >= -1) & (grid < 1)).all(-1)  # Pillow blends nothing in from outside
     return moved * inside[:, None]
