@@ -16,14 +16,13 @@ from tests.test_objective_losses import TEACH, after_a_step
 from tests.test_training import assert_same_state, recipe
 from zoo.data import open_dataset
 from zoo.errors import ReleaseError, TrainingError
-from zoo.modules import Centers
+from zoo.modules import Centers, averaged
 from zoo.objectives import Objective
 from zoo.release import Release
 from zoo.release.card import bibtex
 from zoo.release.provenance import teacher_sha256
 from zoo.report.finish import inherited
 from zoo.training import RunFolder, build_objective, train
-from zoo.training.optim import averaged
 
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 
 import zoo
 from tests import warm
@@ -84,6 +85,20 @@ def test_a_spec_takes_the_place_of_a_recipes_data_and_nothing_else(folder: Path)
     assert (recipe.name, recipe.init.release) == (f"{CE}_changed", MOCO)
     assert "data.source" in recipe.description and str(folder) not in recipe.description
     assert planned(CE, data="digits?imbalance=50&max_per_class=125").name == CE
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("head", ["linear", "cosine"])
+def test_a_head_begins_as_the_unit_class_means_of_the_start(head: str, tmp_path: Path) -> None:
+    cosine = ["objective.head=cosine", "objective.scale=20.0", "objective.head_std=null"]
+    changes = ["init.head=means", "optimizer.lr=0.0", "training.epochs=1", "schedule.warmup_epochs=0"]
+    changes += [*(cosine if head == "cosine" else []), "evaluation=[]", *ONE_THREAD]
+    release = zoo.finetune(CE, init=MOCO, overrides=changes, out=tmp_path / "out")
+    found = zoo.embed(MOCO, "digits?imbalance=50&max_per_class=125", split="train")
+    means = torch.stack([found.features[found.labels == label].mean(dim=0) for label in range(10)])
+    of_norm = 1.0 if head == "linear" else 1 / release.centers.weight.norm(dim=1).mean()
+    torch.testing.assert_close(release.centers.weight * of_norm, F.normalize(means), rtol=1e-4, atol=1e-5)
+    assert not release.centers.bias.any()
 
 
 @pytest.mark.parametrize("recipe", [None, CE])

@@ -70,6 +70,8 @@ def of_classifier(objective: Any, data: Batch, changes: dict[str, Any]) -> Tenso
         early = objective.progress < 0.8
         return reference.ldam(cosines, labels, COUNTS.tolist(), 0.5, 30.0, [1.0] * 3 if early else weight)
     logits, smoothing = objective.classifier(features), changes.get("label_smoothing", 0.0)
+    if "scale" in changes:
+        logits = 20 * F.cosine_similarity(features[:, None], objective.classifier.weight, dim=2)
     prior = [1.0] * 3 if loss == "cross_entropy" else PRIOR
     tau = loss["tau"] if isinstance(loss, dict) else 1.0
     found = reference.logit_adjusted(logits, labels, prior, smoothing, tau)
@@ -129,6 +131,7 @@ EXPECTED |= {"simclr": of_views, "margin": of_views, "moco": of_queue, "sup_con"
         ("classify", {"loss": "balanced_softmax", **TEACH}),
         ("classify", {"loss": {"name": "logit_adjustment", "tau": 2.0}}),
         ("classify", {"loss": LDAM, "head": "cosine"}),
+        ("classify", {"loss": "balanced_softmax", "head": "cosine", "scale": 20.0}),
     ],
 )
 def test_loss_is_the_equations_with_the_queue_before_this_step(name: str, changes: dict[str, Any]) -> None:
@@ -191,7 +194,13 @@ def test_margin_leaves_out_the_pairs_of_unknown_class() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"loss": {"name": "logit_adjustment"}}, {"loss": LDAM, "head": "cosine"}, {"head": "scaled"}],
+    [
+        {},
+        {"loss": {"name": "logit_adjustment"}},
+        {"loss": LDAM, "head": "cosine"},
+        {"loss": "balanced_softmax", "head": "cosine", "scale": 30.0},
+        {"head": "scaled"},
+    ],
 )
 def test_centers_are_a_linear_classifier_that_decides_as_the_head_does(changes: dict[str, Any]) -> None:
     """Of a class without training images a loss that knows the counts learns nothing: never predicted."""
@@ -201,7 +210,11 @@ def test_centers_are_a_linear_classifier_that_decides_as_the_head_does(changes: 
     x = torch.randn(200, 64).abs()
     with torch.no_grad():
         logits = objective.classifier(x) * (30 if changes.get("head") == "cosine" else 1)
-    of_norm = x.norm(dim=1, keepdim=True) if changes.get("head") == "cosine" else 1
+    of_norm = 1.0
+    if changes.get("head") == "cosine":  # a linear classifier knows the usual norm alone
+        for _ in range(200):
+            objective.classifier.train()(x)
+        of_norm = x.norm(dim=1, keepdim=True) / x.norm(dim=1).mean()
     assert len(logits.argmax(dim=1).unique()) > 1
     torch.testing.assert_close(objective.centers().logits(x) / of_norm, logits, rtol=1e-4, atol=1e-4)
 

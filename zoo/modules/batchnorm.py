@@ -98,6 +98,6 @@ def synchronize_batchnorm(module: nn.Module) -> None:
 
 def running_statistics(module: nn.Module) -> list[Tensor]:
     """Return the running means and variances, ghosts' too, that each rank moves by its own rows alone."""
-    norms = [each for each in module.modules() if isinstance(each, _BatchNorm) and each.training]
-    own = [norm for norm in norms if not isinstance(norm, nn.SyncBatchNorm)]
-    return [each for norm in own for each in (norm.running_mean, norm.running_var) if each is not None]
+    own = [each for each in module.modules() if each.training and not isinstance(each, nn.SyncBatchNorm)]
+    buffers = [named for each in own for named in each.named_buffers(recurse=False)]
+    return [buffer for name, buffer in buffers if name.startswith("running_")]

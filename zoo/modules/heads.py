@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from zoo.functional.checks import to_float32
 from zoo.modules.centers import Centers
+from zoo.modules.momentum import KeyQueue, MomentumEncoder
 
 
 def projection_head(
@@ -60,11 +61,16 @@ class CosineClassifier(nn.Module):
     Source, also of the initial values: github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear).
     """
 
+    running_norm: Tensor  # of the features in training
+
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(F.normalize(torch.rand(classes, features) * 2 - 1, dim=1))
+        self.register_buffer("running_norm", torch.ones(()))
 
     def forward(self, features: Tensor) -> Tensor:
+        if self.training:
+            self.running_norm.lerp_(features.detach().norm(dim=1).mean(), 0.1)
         return F.linear(unit_rows(features), unit_rows(self.weight))
 
 
@@ -91,12 +97,13 @@ class ScaledClassifier(nn.Linear):
 def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
     """Return weight `[C, D]` and bias `[C]`, detached, of the linear classifier that decides as this one.
 
-    Of a cosine classifier these are its directions: the features' own norm changes no order of classes.
+    Of a cosine classifier these are its directions over the usual norm of features: an image's own norm
+    changes no order of classes, and logits come near the cosines that it was trained by.
     """
     if isinstance(classifier, ScaledClassifier):
         return classifier.scaled()
     if isinstance(classifier, CosineClassifier):
-        weight = F.normalize(classifier.weight, dim=1)
+        weight = F.normalize(classifier.weight, dim=1) / classifier.running_norm
         return weight, torch.zeros_like(weight[:, 0])
     return classifier.weight.detach(), classifier.bias.detach()  # type: ignore[operator]
 
@@ -143,3 +150,16 @@ class Teacher(nn.Module):
         features = self.encoder(images * self.scale + self.shift)
         with torch.autocast(features.device.type, enabled=False):  # as `full_logits`
             return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
+
+
+def averaged(module: nn.Module) -> dict[str, Tensor]:
+    """Return by name what is averaged of its state, the live tensors."""
+    released, live = released_state(module), (*module.named_parameters(), *module.named_buffers())
+    return {n: each for n, each in live if n in released and (each.requires_grad or ".running_" in n)}
+
+
+def released_state(module: nn.Module) -> dict[str, Tensor]:
+    """Return the state that a release is made of: without queues, key encoders and teachers."""
+    kinds = (KeyQueue, MomentumEncoder, Teacher)
+    others = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, kinds))
+    return {name: value for name, value in module.state_dict().items() if not name.startswith(others)}

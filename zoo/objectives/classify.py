@@ -30,11 +30,9 @@ class Classify(Objective):
         self.teachers = nn.ModuleList(info.teachers)
         self.mixes_images = config.mix is not None
 
-    @torch.no_grad()
     def start_from(self, centers: Centers) -> None:
-        """Make the head of learned centers, of this data's classes and this encoder's features."""
-        self.classifier.weight.copy_(centers.weight)
-        self.classifier.bias.copy_(centers.bias)
+        """Make the head of centers of this data's classes and encoder; that of cosines takes no bias."""
+        self.classifier.load_state_dict({"weight": centers.weight, "bias": centers.bias}, strict=False)
 
     def forward(self, batch: Batch) -> Output:
         """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
@@ -42,7 +40,7 @@ class Classify(Objective):
         if config.mix is not None and self.training:
             images, targets = mix(config.mix, images, targets, len(self.class_counts))
         labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
-        logits = full_logits(self.classifier, self.encoder(images))
+        logits = full_logits(self.classifier, self.encoder(images)) * (config.scale or 1.0)
         metrics = {"train_accuracy": train_accuracy(logits, labels)}
         loss = self._loss(logits, targets)
         if config.distill is not None:
@@ -76,7 +74,7 @@ class Classify(Objective):
 
         A loss that knows the class counts never pushes away a class without images: it is masked.
         """
-        weight, bias = as_linear(self.classifier)
+        weight, bias = ((self.config.scale or 1.0) * each for each in as_linear(self.classifier))
         if isinstance(self.config.loss, LDAMLoss):
             weight = self.config.loss.scale * weight
         if self.config.loss != "cross_entropy":

@@ -322,8 +322,10 @@ class ClassifyConfig(ObjectiveConfig):
     head_std: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of a linear head's initial weights, with a bias of 0; null: torch's own."""
     head: Literal["linear", "cosine", "scaled"] = "linear"
-    """`cosine`: unit weights on unit features, no bias (for LDAM); `scaled`: a linear classifier that stays
-    as it is, with a learned factor for each class."""
+    """`cosine`: unit weights on unit features, no bias; `scaled`: a linear classifier that stays as it is,
+    with a learned factor for each class."""
+    scale: Annotated[float, Field(gt=0)] | None = None
+    """Factor of a cosine head's logits; null where there is none, or LDAM, which has its own."""
     mix: MixConfig | None = None
     """While training; the loss is then against both labels of a pair, by their shares."""
     distill: DistillConfig | None = None
@@ -331,10 +333,10 @@ class ClassifyConfig(ObjectiveConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        ldam = self.loss_name == "ldam"
-        if ldam != (self.head == "cosine"):
-            expected = '"cosine"' if ldam else '"linear" or "scaled"'
-            raise ValueError(f'head: found "{self.head}" with loss "{self.loss_name}", expected {expected}')
+        ldam, scaled = self.loss_name == "ldam", self.scale is not None
+        if (self.head == "cosine", True) != (ldam or scaled, not (ldam and scaled)):
+            found = f'"{self.head}" with loss "{self.loss_name}" and scale {self.scale}'
+            raise ValueError(f'head: found {found}, expected "cosine" with "ldam" or a scale, or neither')
         if ldam and (self.mix or self.distill or self.label_smoothing):
             raise ValueError('loss: found "ldam" with mix, distill or label_smoothing, expected none of them')
         if self.mix and self.mix.mixup == self.mix.cutmix == 0:

@@ -131,8 +131,8 @@ def _misfits(recipe: Recipe) -> Iterator[str]:
         yield f'training.sampling: found "{sampling}", expected "instance" for {name}'
     if training.early_stopping and (candidates or classless):
         yield f"training.early_stopping: found a section, expected null for {name}"
-    if recipe.init and recipe.init.head == "centers" and (learned.name != "classify" or head == "cosine"):
-        yield f'init.head: found "centers", expected "fresh" for {name} with head "{head}"'
+    if recipe.init and recipe.init.head != "fresh" and learned.name != "classify":
+        yield f'init.head: found "{recipe.init.head}", expected "fresh" for {name}'
     if (groups := getattr(learned, "key_groups", 1)) > max(1, training.batch_size // 2):
         yield f"objective.key_groups: found {groups}, expected at least two keys of a batch in each"
     if (schedule.name == "multistep") != bool(schedule.milestones):

@@ -31,7 +31,8 @@ class InitSection(Config):
     """Start from a release instead of random weights."""
 
     release: str = Field(description="A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.")
-    head: Literal["fresh", "centers"] = Field("fresh", description="For `classify`: the release's centers.")
+    head: Literal["fresh", "centers", "means"] = "fresh"
+    """Of `classify`: new weights, the release's centers, or its unit mean features of each class's images."""
 
 
 class LoRASection(Config):
@@ -40,8 +41,7 @@ class LoRASection(Config):
     kind: Literal["lora"]
     rank: PositiveInt = Field(8, description="r: an adapter has r x (inputs + outputs) parameters.")
     alpha: Positive = Field(16.0, description="The adapter counts times alpha / r.")
-    target: list[str] | None = None
-    """Shell patterns of linear layers and convolutions; null: all with more parameters than their adapter."""
+    target: list[str] | None = Field(None, description="Patterns of layers; null: all larger than theirs.")
 
 
 class OptimizerSection(Config):

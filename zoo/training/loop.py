@@ -18,7 +18,7 @@ from zoo.training.build import open_loader, require_batches
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.facts import Trained, trained_at
 from zoo.training.logging import Metrics
-from zoo.training.monitor import Monitor, split_validation
+from zoo.training.monitor import Monitor, split_validation, start_from_means
 from zoo.training.precision import compiled, float32_products, pick_device, place
 from zoo.training.progress import Report, show_first_step, show_progress
 from zoo.training.run import RunFolder
@@ -51,6 +51,8 @@ def train(
         loader = open_loader(training, recipe, device, ranks)
         ranks.barrier()  # one may decode long after the others
         require_batches(objective, len(training), recipe, ranks)
+        if recipe.init is not None and recipe.init.head == "means" and not (resume and run.checkpoints()):
+            start_from_means(objective, training, recipe, device)
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks)
         loop = _Loop(recipe, run, stepper)
         if section.early_stopping is not None or section.knn_every is not None:

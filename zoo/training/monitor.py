@@ -10,17 +10,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.backbones import evaluating
 from zoo.data import ImageDataset, eval_images
 from zoo.data.batches import derive_seed
 from zoo.data.long_tail import stratified_split
 from zoo.errors import DataError
-from zoo.functional import knn_predict
-from zoo.objectives import Objective
+from zoo.functional import class_means, knn_predict
+from zoo.modules import Centers, released_state, unit_rows
+from zoo.objectives import Classify, Objective
 from zoo.recipe import Recipe
-from zoo.training.optim import released_state
+from zoo.training.progress import say
 from zoo.training.step import Stepper
 
 IMAGES = 10_000  # most of the kNN accuracy
@@ -89,8 +90,7 @@ class Monitor:
         """Return what to record of the state after `done` steps, accuracies in percent; all ranks call it."""
         objective, ema = self._stepper.objective, self._stepper.ema
         with nullcontext() if ema is None else ema.applied():
-            with evaluating(objective.encoder), torch.no_grad():
-                found = self._stepper.ranks.from_first(lambda: self._measure(objective))
+            found = self._stepper.ranks.from_first(lambda: self._measure(objective))
             if self._stopping is None:
                 return {f"knn_{name}": value for name, value in found.items()}
             value = found[self._stopping.metric]
@@ -106,7 +106,8 @@ class Monitor:
         return -math.inf if math.isnan(value) else -value if self._stopping.metric == "loss" else value
 
     def _measure(self, objective: Objective) -> dict[str, float]:
-        encoded = [self._encode(objective, part) for part in self._parts]
+        device = self._stepper.parameters[0].device
+        encoded = [encode(objective.encoder, part, self._recipe, device) for part in self._parts]
         if self._stopping is None:
             (bank, classes), (features, labels) = encoded
             count = self._parts[0].num_classes
@@ -118,19 +119,6 @@ class Monitor:
         loss = float(F.cross_entropy(logits, labels))
         return {**_accuracies(logits.argmax(dim=1), labels, logits.shape[1]), "loss": loss}
 
-    def _encode(self, objective: Objective, part: ImageDataset) -> tuple[Tensor, Tensor]:
-        """Return features `[N, D]` on the device and labels `[N]` on the host."""
-        recipe, encoder = self._recipe, objective.encoder
-        batches = eval_images(
-            *(part, recipe.views.eval, recipe.data.mean, recipe.data.std),
-            batch_size=min(256, recipe.training.batch_size),
-            device=self._stepper.parameters[0].device,
-            workers=recipe.views.workers,
-        )
-        # the class's own forward: another batch size would be compiled for a single pass
-        encoded = [(type(encoder).forward(encoder, x).float(), y.cpu()) for x, y in batches]
-        return torch.cat([features for features, _ in encoded]), torch.cat([labels for _, labels in encoded])
-
     def state(self) -> dict[str, Any]:
         """Return the state to save."""
         return {"best": self.best, "waited": self.waited}
@@ -138,6 +126,34 @@ class Monitor:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.best, self.waited = state["best"], int(state["waited"])
+
+
+def encode(
+    encoder: nn.Module, images: ImageDataset, recipe: Recipe, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return features `[N, D]` on the device and labels `[N]` on the host."""
+    batches = eval_images(
+        *(images, recipe.views.eval, recipe.data.mean, recipe.data.std),
+        batch_size=min(256, recipe.training.batch_size),
+        device=device,
+        workers=recipe.views.workers,
+    )
+    with evaluating(encoder), torch.no_grad():
+        # the class's own forward: another batch size would be compiled for a single pass
+        encoded = [(type(encoder).forward(encoder, x).float(), y.cpu()) for x, y in batches]
+    return torch.cat([features for features, _ in encoded]), torch.cat([labels for _, labels in encoded])
+
+
+def start_from_means(
+    objective: Objective, images: ImageDataset, recipe: Recipe, device: torch.device
+) -> None:
+    """Make the classifier of the mean features of each class's images, scaled to unit length."""
+    say(f"class means of {len(images):,} training images")
+    assert isinstance(objective, Classify)  # the recipe's schema allows no other
+    features, labels = encode(objective.encoder, images, recipe, device)
+    counts = torch.from_numpy(images.class_counts)
+    weight = unit_rows(class_means(features, labels.to(device), len(counts)))
+    objective.start_from(Centers(weight, torch.zeros_like(weight[:, 0]), counts))
 
 
 def _accuracies(predictions: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:

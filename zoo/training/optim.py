@@ -9,11 +9,11 @@ import timm.optim
 import torch
 from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler, StepLRScheduler
 from timm.scheduler.scheduler import Scheduler
-from torch import Tensor, nn
+from torch import nn
 
 from zoo import functional
 from zoo.errors import RecipeError, did_you_mean
-from zoo.modules import KeyQueue, MomentumEncoder, Teacher
+from zoo.modules import averaged
 from zoo.objectives import Objective
 from zoo.recipe.sections import AverageSection, OptimizerSection, ScheduleSection
 
@@ -137,17 +137,3 @@ class EMA:
         self.updates = int(state["updates"])
         for name, mean in self._mean.items():
             mean.copy_(state["mean"][name])
-
-
-def averaged(objective: Objective) -> dict[str, Tensor]:
-    """Return by name what is averaged of an objective's state, the live tensors."""
-    released, live = released_state(objective), (*objective.named_parameters(), *objective.named_buffers())
-    statistics = ("running_mean", "running_var")
-    return {n: each for n, each in live if n in released and (each.requires_grad or n.endswith(statistics))}
-
-
-def released_state(objective: Objective) -> dict[str, Tensor]:
-    """Return the state that a release is made of: without queues, key encoders and teachers."""
-    kinds = (KeyQueue, MomentumEncoder, Teacher)
-    others = tuple(f"{name}." for name, module in objective.named_modules() if isinstance(module, kinds))
-    return {name: value for name, value in objective.state_dict().items() if not name.startswith(others)}

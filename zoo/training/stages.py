@@ -132,9 +132,6 @@ def close(method: m.Method, learned: Centers, train: Features) -> Centers:
         weight, bias = functional.tau_normalize(weight, tau=method.tau), torch.zeros_like(bias)
     elif method.name == "post_hoc_logit_adjustment":
         bias = functional.post_hoc_adjusted(bias, counts, tau=method.tau)
-    elif isinstance(method, m.LDAMDRW):
-        # over the usual norm of features: logits come near those of the cosines that it was trained by
-        weight = weight / train()[0].norm(dim=1).mean().to(weight)
     elif isinstance(method, m.NearestCenter):
         if method.centers == "means":
             features, labels = train()
