@@ -52,7 +52,9 @@ def pretrain(
 def finetune(
     recipe: str | None = Argument(None, help="Usually of objective classify. Default: one made for --init."),
     init: str = Option(..., "--init", help=INIT.help),
-    head: str | None = Option(None, "--head", help="fresh, or centers: start from the learned ones."),
+    head: str | None = Option(
+        None, "--head", help="fresh, centers: the learned ones, or means: of each class's features."
+    ),
     data: str | None = DATA,
     out: Path | None = OUT,
     overrides: list[str] | None = SET,

@@ -164,8 +164,8 @@ def finetune(
     """Train from a release instead of random weights; other arguments and errors are those of `pretrain`.
 
     `init` is a weights name, `org/repo[@rev]`, a folder, a `Release` or `timm:ARCH.TAG`; `head` is "fresh",
-    "centers", or the recipe's own. The recipe is usually of the objective `classify`; None: one made by
-    `zoo.recipe.planning.make`. `out` is by default `runs/NAME_finetuned`, NAME that of the recipe.
+    "centers", "means", or None: the recipe's own. The recipe is usually of the objective `classify`; None: as
+    `zoo.recipe.planning.make` makes it. `out` is by default `runs/NAME_finetuned`, NAME that of the recipe.
     """
     own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
     if recipe is None and data is None and not own:  # else hours on the release's own would be a surprise

@@ -51,8 +51,6 @@ def train(
         loader = open_loader(training, recipe, device, ranks)
         ranks.barrier()  # one may decode long after the others
         require_batches(objective, len(training), recipe, ranks)
-        if recipe.init is not None and recipe.init.head == "means" and not (resume and run.checkpoints()):
-            start_from_means(objective, training, recipe, device)
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks)
         loop = _Loop(recipe, run, stepper)
         if section.early_stopping is not None or section.knn_every is not None:
@@ -63,7 +61,7 @@ def train(
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             stop_on_signal() as stop,
         ):
-            loop.restore(resume=resume)
+            loop.restore(training, resume=resume)
             if ranks.rank == 0:
                 run.check_images(dataset, record=True)
             try:
@@ -93,12 +91,17 @@ class _Loop:
         self._began = self._saved_at = time.monotonic()
         self._seconds_before = 0.0
 
-    def restore(self, *, resume: bool) -> None:
-        """Load the newest checkpoint, or write that of step 0, which shows whether the disk can hold them."""
+    def restore(self, images: ImageDataset, *, resume: bool) -> None:
+        """Load the newest checkpoint, or write that of step 0, which shows whether the disk can hold them.
+
+        Only a training that begins takes the class means of its `images`.
+        """
         found = self._run.start(self._recipe, resume=resume) if self._first else None
         self._ranks.barrier()  # reading what is large takes its time
         (step,) = self._ranks.all_reduce_max(-1 if found is None else found.step)
         if step < 0:
+            if self._recipe.init is not None and self._recipe.init.head == "means":
+                start_from_means(self._stepper.objective, images, self._recipe)
             self._save()
         else:
             checkpoint = found or self._run.load(step)

@@ -4,7 +4,7 @@ What would be released is evaluated, by rank 0. Nothing draws a random number or
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,7 +21,7 @@ from zoo.functional import class_means, knn_predict
 from zoo.modules import Centers, released_state, unit_rows
 from zoo.objectives import Classify, Objective
 from zoo.recipe import Recipe
-from zoo.training.progress import say
+from zoo.training.progress import show_images
 from zoo.training.step import Stepper
 
 IMAGES = 10_000  # most of the kNN accuracy
@@ -106,8 +106,7 @@ class Monitor:
         return -math.inf if math.isnan(value) else -value if self._stopping.metric == "loss" else value
 
     def _measure(self, objective: Objective) -> dict[str, float]:
-        device = self._stepper.parameters[0].device
-        encoded = [encode(objective.encoder, part, self._recipe, device) for part in self._parts]
+        encoded = [encode(objective.encoder, part, self._recipe) for part in self._parts]
         if self._stopping is None:
             (bank, classes), (features, labels) = encoded
             count = self._parts[0].num_classes
@@ -129,30 +128,31 @@ class Monitor:
 
 
 def encode(
-    encoder: nn.Module, images: ImageDataset, recipe: Recipe, device: torch.device
+    encoder: nn.Module, images: ImageDataset, recipe: Recipe, progress: Callable[[int], object] = int
 ) -> tuple[Tensor, Tensor]:
-    """Return features `[N, D]` on the device and labels `[N]` on the host."""
+    """Return features `[N, D]` on the encoder's device and labels `[N]` on the host."""
     batches = eval_images(
         *(images, recipe.views.eval, recipe.data.mean, recipe.data.std),
         batch_size=min(256, recipe.training.batch_size),
-        device=device,
+        device=next(encoder.parameters()).device,
         workers=recipe.views.workers,
     )
+    encoded = []
     with evaluating(encoder), torch.no_grad():
-        # the class's own forward: another batch size would be compiled for a single pass
-        encoded = [(type(encoder).forward(encoder, x).float(), y.cpu()) for x, y in batches]
+        for x, labels in batches:
+            # the class's own forward: another batch size would be compiled for a single pass
+            encoded.append((type(encoder).forward(encoder, x).float(), labels.cpu()))
+            progress(len(labels))
     return torch.cat([features for features, _ in encoded]), torch.cat([labels for _, labels in encoded])
 
 
-def start_from_means(
-    objective: Objective, images: ImageDataset, recipe: Recipe, device: torch.device
-) -> None:
+def start_from_means(objective: Objective, images: ImageDataset, recipe: Recipe) -> None:
     """Make the classifier of the mean features of each class's images, scaled to unit length."""
-    say(f"class means of {len(images):,} training images")
     assert isinstance(objective, Classify)  # the recipe's schema allows no other
-    features, labels = encode(objective.encoder, images, recipe, device)
+    with show_images("class means", len(images)) as progress:
+        features, labels = encode(objective.encoder, images, recipe, progress)
     counts = torch.from_numpy(images.class_counts)
-    weight = unit_rows(class_means(features, labels.to(device), len(counts)))
+    weight = unit_rows(class_means(features, labels.to(features.device), len(counts)))
     objective.start_from(Centers(weight, torch.zeros_like(weight[:, 0]), counts))
 
 
