@@ -77,10 +77,11 @@ def test_runs_share_a_row_if_the_seed_alone_differs() -> None:
         another(record, 0, 40.0, recipe={**record.recipe, "objective.tau": 0.2}),
         another(record, 0, 30.0, train_sha256="ab" * 32),
         another(record, 5, 53.0, recipe={**record.recipe, "training.threads": 7}),  # moves no figure
+        another(record, 6, 51.0, recipe={**record.recipe, "objective.new": None}),  # of a later version
     ]
     made = tabulate(runs)
-    assert list(made.frame["accuracy"]) == ["51.5 ± 1.3", "40.0", "30.0"]
-    assert list(made.frame["seeds"]) == ["n = 4", "n = 1", "n = 1"]
+    assert list(made.frame["accuracy"]) == ["51.4 ± 1.1", "40.0", "30.0"]
+    assert list(made.frame["seeds"]) == ["n = 5", "n = 1", "n = 1"]
     assert made.frame["recipe"][1] == f"{PACO}, tau 0.2" and "ab" * 4 in made.frame["data"][2]
 
 

@@ -132,8 +132,10 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     if changed:
         values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
         notes.append(f"changed from the recipe: {values}")
+    # a key that the schema has got since is null in what it reads of older runs
+    decisive = {key: value for key, value in run.decisive.items() if value is not None}
     return {
-        "group": json.dumps([run.name, run.train_sha256, run.decisive, chosen.kind], sort_keys=True),
+        "group": json.dumps([run.name, run.train_sha256, decisive, chosen.kind], sort_keys=True),
         "date": run.date,
         "images": run.train_sha256,
         "imbalance": run.largest / max(run.smallest, 1),
