@@ -126,7 +126,8 @@ def check_input(model: nn.Module, size: int) -> Any:
         if channels:
             found = f"an input of {channels[1]} channel{'s' * (channels[1] != '1')}"
             raise ZooError(f"{name}: found {found}, expected 3: red, green, blue") from error
-        reason = f"{first_line(error).rstrip('.')}.{_size_hint(model, size)}"
+        hint = " Use smaller images" if "memory" in str(error) else _size_hint(model, size)
+        reason = f"{first_line(error).rstrip('.')}.{hint}"
         raise ZooError(f"{name} takes no {size} x {size} images: {reason}") from error
 
 

@@ -154,9 +154,9 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _distinguishing(run: RunRecord, records: Iterable[RunRecord]) -> list[str]:
-    """Return the values in which a run differs from others of its name and from the shipped recipe."""
+    """Return the values in which a run differs from others of its name and from a shipped recipe."""
     alike = [each for each in records if each.name == run.name]
-    keys = {key for each in alike for key in (each.decisive if each.changed is None else each.changed)}
+    keys = run.decisive if run.changed is None else run.changed
     return [
         f"{last.replace('_', ' ')} {_plain(value)}"
         for key, value in run.decisive.items()
