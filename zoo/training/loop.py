@@ -55,13 +55,13 @@ def train(
         loop = _Loop(recipe, run, stepper)
         if section.early_stopping is not None or section.knn_every is not None:
             loop.monitor = Monitor(training, validation, recipe, stepper)
+        loop.restore(training, resume=resume)
         with (
             float32_products(section.precision, fastest=True),
             compiled(objective, section.compile),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             stop_on_signal() as stop,
         ):
-            loop.restore(training, resume=resume)
             if ranks.rank == 0:
                 run.check_images(dataset, record=True)
             try:
