@@ -97,7 +97,7 @@ def synchronize_batchnorm(module: nn.Module) -> None:
 
 
 def running_statistics(module: nn.Module) -> list[Tensor]:
-    """Return the running means and variances, ghosts' too, that each rank moves by its own rows alone."""
+    """Return the running statistics, those of ghosts too, that each rank moves by its own rows alone."""
     own = [each for each in module.modules() if each.training and not isinstance(each, nn.SyncBatchNorm)]
     buffers = [named for each in own for named in each.named_buffers(recurse=False)]
     return [buffer for name, buffer in buffers if name.startswith("running_")]

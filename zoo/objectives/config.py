@@ -334,9 +334,9 @@ class ClassifyConfig(ObjectiveConfig):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         ldam, scaled = self.loss_name == "ldam", self.scale is not None
-        if (self.head == "cosine", True) != (ldam or scaled, not (ldam and scaled)):
+        if (self.head == "cosine") != (ldam or scaled) or (ldam and scaled):
             found = f'"{self.head}" with loss "{self.loss_name}" and scale {self.scale}'
-            raise ValueError(f'head: found {found}, expected "cosine" with "ldam" or a scale, or neither')
+            raise ValueError(f'head: found {found}, expected "cosine" just with "ldam" or a scale, not both')
         if ldam and (self.mix or self.distill or self.label_smoothing):
             raise ValueError('loss: found "ldam" with mix, distill or label_smoothing, expected none of them')
         if self.mix and self.mix.mixup == self.mix.cutmix == 0:

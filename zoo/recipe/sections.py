@@ -41,7 +41,7 @@ class LoRASection(Config):
     kind: Literal["lora"]
     rank: PositiveInt = Field(8, description="r: an adapter has r x (inputs + outputs) parameters.")
     alpha: Positive = Field(16.0, description="The adapter counts times alpha / r.")
-    target: list[str] | None = Field(None, description="Patterns of layers; null: all larger than theirs.")
+    target: list[str] | None = Field(None, description="Patterns; null: layers larger than their adapter.")
 
 
 class OptimizerSection(Config):
