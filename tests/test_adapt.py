@@ -73,6 +73,21 @@ def test_what_matches_is_trained_and_nothing_else_of_the_encoder(backbone: str, 
     assert all(parameter.requires_grad for parameter in objective.classifier.parameters())
 
 
+@pytest.mark.parametrize("changes", [[], ["train_only=['layer*']"], ["adapt={kind: lora, rank: 2}"]])
+def test_a_fixed_batchnorm_keeps_parameters_and_statistics_and_the_rest_is_trained(
+    changes: list[str],
+) -> None:
+    before = state_of(built(adapted("cnn")).encoder)
+    encoder = stepped(adapted("cnn", "fixed_batchnorm=true", *changes)).encoder
+    merge_adapters(encoder)
+    expected = {
+        name
+        for name in before
+        if "conv" in name and (name.startswith("layer") or "layer" not in str(changes))
+    }
+    assert changed(encoder, before) == expected
+
+
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_adapters_are_all_that_is_trained_and_merge_into_the_layers_beside_them(backbone: str) -> None:
     recipe = adapted(backbone, "adapt={kind: lora, rank: 4}", "optimizer.lr=0.05")
@@ -132,10 +147,10 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_convolutions_in_groups_and_of_other_weights_than_they_hold_have_no_adapter() -> None:
-    section = adapted("cnn", "adapt={kind: lora, rank: 2}").adapt
+    recipe = adapted("cnn", "adapt={kind: lora, rank: 2}")
     for arch in ("tf_efficientnet_lite0", "resnetv2_50"):
         encoder = timm.create_model(arch, num_classes=0).eval()
-        limit_training(encoder, [], section)
+        limit_training(encoder, recipe)
         found = {name for name, module in encoder.named_modules() if hasattr(module, "lora_A")}
         assert all("dw" not in name for name in found)
         assert ("blocks.1.0.conv_pw" in found) == arch.startswith("tf")

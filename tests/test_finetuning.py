@@ -41,12 +41,12 @@ def planned(recipe: str | None = None, init: Any = MOCO, data: Any = "digits", *
 def test_a_recipe_made_for_a_release_takes_its_architecture_view_and_normalisation() -> None:
     recipe, release = planned(data="digits?imbalance=50&fraction=0.1"), zoo.open(MOCO)
     assert recipe.name == "cifar_resnet20.finetuned_digits_long_tail_50_10_of_labels"
-    assert (recipe.init.release, recipe.init.head) == (MOCO, "fresh")
+    assert (recipe.init.release, recipe.init.head) == (MOCO, "means")
     mean, std = list(release.preprocess.mean), list(release.preprocess.std)
     assert (recipe.data.mean, recipe.data.std, recipe.views.eval.size) == (mean, std, 8)
     assert [op.op for op in recipe.views.train[0]] == ["pad_crop"], "a mirrored digit is none"
     assert recipe.data.long_tail is not None and recipe.data.subset is not None
-    assert (recipe.optimizer.name, recipe.optimizer.layer_decay) == ("momentum", None)
+    assert (recipe.optimizer.layer_decay, recipe.fixed_batchnorm) == (None, True)
 
 
 def test_without_recipe_and_data_it_is_refused() -> None:
@@ -54,6 +54,23 @@ def test_without_recipe_and_data_it_is_refused() -> None:
         zoo.finetune(init=MOCO)
     recipe = planned(data=None)  # a comparison is on the release's own
     assert (recipe.data.source.kind, recipe.data.long_tail.imbalance) == ("digits", 50)
+
+
+@pytest.mark.parametrize(
+    ("changes", "first", "head", "scale"),
+    [
+        ([], "means", "cosine", 30.0),
+        (["objective.loss=balanced_softmax"], "means", "cosine", 30.0),
+        (["objective.head=linear"], "means", "linear", None),
+        (["init.head=fresh"], "fresh", "linear", None),
+        (["method=lws"], "fresh", "linear", None),
+    ],
+)
+def test_the_head_is_of_cosines_from_class_means_unless_a_key_or_a_method_asks_for_another(
+    changes: list[str], first: str, head: str, scale: float | None
+) -> None:
+    recipe = planned(overrides=changes)
+    assert (recipe.init.head, recipe.objective.head, recipe.objective.scale) == (first, head, scale)
 
 
 def test_small_data_get_more_epochs() -> None:
@@ -70,7 +87,7 @@ def test_a_plain_timm_start_gives_size_and_normalisation_and_a_transformer_layer
     timm.models.save_for_hf(model, tmp_path / "start", safe_serialization=True)
     recipe = planned(init=tmp_path / "start", data=f"folder:{folder}")
     assert (recipe.views.eval.size, recipe.data.mean) == (160, list(model.pretrained_cfg["mean"]))
-    assert (recipe.optimizer.name, recipe.optimizer.layer_decay) == ("adamw", 0.75)
+    assert (recipe.optimizer.layer_decay, recipe.fixed_batchnorm) == (0.75, False)
     assert [op.op for op in recipe.views.train[0]] == ["random_resized_crop", "horizontal_flip"]
     assert recipe.views.backend == "stream"
     assert recipe.name.startswith("test_vit.finetuned_test_a_plain_timm_start")

@@ -82,6 +82,7 @@ def _explain(data: Any, item: Any) -> str:
     found = facts.get("tag", item["input"])
     expected = re.sub("^Input should be |^Input tag .* tags: ", "expected ", item["msg"])
     expected = expected.replace("a valid boolean", "true or false")
+    expected = re.sub(r"a valid dictionary or instance of \w+", "a section, {KEY: VALUE, ...}", expected)
     hint = did_you_mean(found, re.findall(r"'([^']*)'", expected))
     text = f'"{path}": found {repr(found)[:80]} ({type(found).__name__}), {expected}.{hint}'
     return text.rstrip(".").removeprefix('"": ')

@@ -72,7 +72,7 @@ def train_classifier(
         train_set = train_set.subset(select_subset(few, train_set.labels, train_set.num_classes))
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
-    limit_training(encoder, recipe.train_only or [])  # whatever somebody froze
+    limit_training(encoder, recipe)  # whatever somebody froze
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         info = DataInfo(torch.as_tensor(train_set.class_counts))

@@ -32,9 +32,7 @@ def find_keys(name: str = "") -> list[Key]:
     known = [*_keys_of(Recipe)]
     if not name:
         return [key for key in known if "." not in key.name]
-    found = {
-        key.name for key in known if f".{key.name}".endswith(f".{name}") or (key.kind and key.path == name)
-    }
+    found = {k.name for k in known if f".{k.name}".endswith(f".{name}") or (k.kind and k.path == name)}
     if not found:
         hint = did_you_mean(name, [word for key in known for word in (key.name, key.name.split(".")[-1])])
         raise RecipeError(f'keys: found "{name}", expected a section or a key of a recipe.{hint}')
@@ -48,9 +46,7 @@ def _keys_of(section: type[Config], name: str = "", path: str = "") -> Iterator[
         text = facts.description or (sections[0].__doc__ if len(sections) == 1 else "") or "Which one it is."
         yield Key(own, here, _words(facts.annotation), default, text)
         for each in sections:
-            tags = next(
-                (each.model_fields[tag].annotation for tag in _TAGS if tag in each.model_fields), None
-            )
+            tags = next((each.model_fields[t].annotation for t in _TAGS if t in each.model_fields), None)
             for word in get_args(tags) if len(sections) > 1 else ():
                 yield Key(f"{own}.{word}", here, "", None, each.__doc__ or "")
                 yield from _keys_of(each, f"{own}.{word}.", f"{here}.")

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ from zoo.release import Release
 
 Start = str | Path | Release | None
 SMALL = 64  # pixels a side, up to which images are kept at the input's size and augmented on the device
-_LEARNED = tuple(f"objective.{key}" for key in ("name", "loss", "distill", "feature_transform"))
-_NAMED = ("data.", "method", *_LEARNED)  # beginnings of the keys that the name of a recipe tells
+# beginnings of the keys that the name of a recipe tells
+_NAMED = "data.", "method", *map("objective.{}".format, ("name", "loss", "distill", "feature_transform"))
 
 
 def plan_pretraining(
@@ -123,6 +124,7 @@ def make(
         "epochs": epochs,
         "warmup": min(10, epochs // 10),
         "batch": batch,
+        "asked": partial(value_of, overrides),
         "lr": float(f"{rate:.4g}"),
         "queue": max(batch, min(65_536, images // 4) // batch * batch),
         "key_groups": max(2, batch // 32) if batch >= 4 else 1,

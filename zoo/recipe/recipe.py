@@ -33,6 +33,7 @@ class Recipe(Config):
     train_only: list[str] | None = None
     """Shell patterns of the encoder's parameters to train, e.g. `*.bias`; null: all, or with `adapt` none.
     Heads are trained in any case. A BatchNorm of which nothing is trained keeps its statistics, too."""
+    fixed_batchnorm: bool = Field(False, description="Keep BatchNorm's weights and statistics.")
     adapt: Annotated[sections.LoRASection | None, named_by("kind")] = None
     """Train low-rank adapters (LoRA) in place of the encoder's own weights."""
     data: DataConfig

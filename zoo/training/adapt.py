@@ -12,29 +12,34 @@ from typing import Any
 import torch
 from timm.layers import Conv2dSame
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.errors import RecipeError, did_you_mean, few
+from zoo.recipe import Recipe
 from zoo.recipe.sections import LoRASection
 
 # their subclasses may compute with other weights than they hold, to which no adapter can be added
 _LAYERS = (nn.Linear, nn.Conv2d, Conv2dSame)
 
 
-def limit_training(encoder: nn.Module, names: Sequence[str], lora: LoRASection | None = None) -> None:
-    """Train what matches one of the shell patterns `names`, and LoRA's adapters; nothing else.
+def limit_training(encoder: nn.Module, recipe: Recipe) -> None:
+    """Train what the recipe's `train_only`, `fixed_batchnorm` and `adapt` say, and nothing else.
 
     Parts of which nothing is trained stay in evaluation mode, BatchNorm's statistics included.
     RecipeError for a pattern that matches nothing, layers that take no adapter, or without `peft`.
     """
-    own = dict(encoder.named_parameters())
+    own, otherwise = dict(encoder.named_parameters()), ["*"] if recipe.adapt is None else []
+    names = otherwise if recipe.train_only is None else recipe.train_only
     trained = _matching(own, names, "train_only", "parameter")
-    if lora is not None:
-        _add_adapters(encoder, lora)
+    if recipe.adapt is not None:
+        _add_adapters(encoder, recipe.adapt)
     for name, parameter in own.items():
         parameter.requires_grad_(name in trained)
+    kept = {part for part in encoder.modules() if recipe.fixed_batchnorm and isinstance(part, _BatchNorm)}
+    nn.ModuleList(kept).requires_grad_(False)
     for part in encoder.modules():
         flags = {parameter.requires_grad for parameter in part.parameters()}
-        part.fixed = flags == {False}  # type: ignore[assignment]  # see `Objective.train`
+        part.fixed = flags == {False} or part in kept  # type: ignore[assignment]  # see `Objective.train`
 
 
 def _add_adapters(encoder: nn.Module, lora: LoRASection) -> None:

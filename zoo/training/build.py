@@ -36,8 +36,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         encoder, centers = _encoder(recipe, dataset)
-        if recipe.train_only is not None or recipe.adapt is not None:
-            limit_training(encoder, recipe.train_only or [], recipe.adapt)
+        if recipe.train_only is not None or recipe.adapt is not None or recipe.fixed_batchnorm:
+            limit_training(encoder, recipe)
         for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
             backbones.check_encoder(encoder, size)
         training, _ = split_validation(dataset, recipe)

@@ -175,9 +175,8 @@ def _scores(held: Mapping[str, Any], ft: str) -> Figures:
     """Mean and variance of scores: two views of an image, keys of other classes, keys of its own class."""
     q, k = to_float32(held[f"q{ft}"][:ROWS]), to_float32(held[f"k{ft}"])
     own = held["classes"][:ROWS, None] if "classes" in held else None
-    queued = f"queue{ft}" in held
-    if queued:
-        queue = held[f"queue{ft}"]
+    queue = held.get(f"queue{ft}")
+    if queue is not None:
         chosen = slice(None, None, max(len(queue) // SCORED_KEYS, 1))
         keys, classes = to_float32(queue[chosen]), held[f"queue_labels{ft}"][chosen]
         there = held[f"valid{ft}"][chosen] if own is None else classes >= 0
@@ -187,7 +186,7 @@ def _scores(held: Mapping[str, Any], ft: str) -> Figures:
     scores, pairs = q @ keys.T, (q * k[:ROWS]).sum(dim=1)
     negative = there.expand_as(scores) if own is None else (own != classes) & there
     of = {"positive": (pairs, torch.ones_like(pairs, dtype=torch.bool)), "negative": (scores, negative)}
-    if own is not None and queued:  # the queue holds positives too
+    if own is not None and queue is not None:  # the queue holds positives too
         of["same_class"] = (scores, (own == classes) & there)
     found = {}
     for name, given in of.items():

@@ -46,10 +46,9 @@ def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device
 
 def settle(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """Return the recipe with these values of `training` where its own are `auto`."""
-    section = recipe.training
-    open_ = [key for key in ("precision", "compile") if getattr(section, key) == "auto"]
-    settled = section.model_copy(update={key: values[key] for key in open_})
-    return recipe.model_copy(update={"training": settled}) if open_ else recipe
+    own = recipe.training
+    settled = {key: values[key] for key in ("precision", "compile") if getattr(own, key) == "auto"}
+    return recipe.model_copy(update={"training": own.model_copy(update=settled)})
 
 
 def pick_device(wanted: str, where: str = "training.device") -> torch.device:
@@ -81,10 +80,7 @@ def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Return the context in which a forward pass has `training.precision`; RecipeError for tf32 on a CPU.
-
-    `auto` that nothing settled is float32.
-    """
+    """Return the context of a forward pass; `auto` here is float32. RecipeError for tf32 on a CPU."""
     if precision == "tf32" and device.type == "cpu":
         raise RecipeError('training.precision: "tf32" needs a GPU; use "fp32" or "bf16"')
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
