@@ -151,7 +151,7 @@ def test_published_figures_are_of_shipped_recipes() -> None:
         (lambda out: zoo.compare(CE, init=PACO, out=out, overrides={"training.seed": 3}), "seeds"),
         (lambda out: zoo.reproduce(PACO, out=out, tolerance=-1), "expected points from 0 to 100"),
         (lambda out: zoo.reproduce(CE, out=out), f'"{CE}"'),
-        (lambda out: zoo.reproduce(PACO, out=out, spread=PACO), "with 5 or more other seeds"),
+        (lambda out: zoo.reproduce(PACO, out=out, spread=PACO), "expected 5"),
     ],
 )
 def test_what_cannot_be_is_one_line_before_any_training(use: Any, words: str, tmp_path: Path) -> None:
@@ -208,6 +208,13 @@ def test_methods_are_compared_and_those_that_do_not_fit_are_named(tmp_path: Path
     assert list(found.frame["balanced"]) == [f"{each['balanced_accuracy']:.3g}" for each in metrics]
     assert found.changes["balanced"].iloc[0] == "-" and found.changes["balanced"].iloc[1] != "-"
     assert read_results(out / "results.json") == found.results.records
+    # cross-entropy was trained once, and as it is trained for a method alone
+    ended = {record.date for record in found.results.records}
+    weights = {record.weights_sha256 for record in found.results.records}
+    alone = zoo.finetune(
+        CE, init=init, overrides={**changes, "method": "tau_normalized", "evaluation": []}, out=tmp_path / "b"
+    )
+    assert len(ended) == 1 and alone.config["zoo"]["weights_sha256"] in weights
 
 
 COUNTS = np.full(10, 54), np.geomspace(125, 2, 10).astype(int)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import isfile
@@ -32,6 +33,7 @@ from zoo.release.format import holds_release
 from zoo.release.schema import ACCURACIES
 from zoo.report.diagnose import diagnose
 from zoo.report.pictures import draw_numbers
+from zoo.training import stages
 from zoo.training.progress import say
 
 _BY_NAME = (
@@ -247,15 +249,20 @@ def run_all(
 
 def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
     """Train, one after another, what no other process trains; return why some failed, by `POINT/seed_N`."""
-    failed = dict[str, str]()
+    failed, begun = dict[str, str](), dict[str, Path]()
     say(f"{sum(holds_release(out / run) for run in runs)} of {len(runs)} runs are finished")
     for run in 2 * list(runs):  # again, for what another process gave up
         if run in failed:
             continue
-        folder = out / run
+        folder, own = out / run, out / run / "run" / "stage-1"
+        first = "".join(stage.to_yaml() for stage in stages(runs[run])[:1])
         try:  # the system releases a killed process's lock
             with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
+                if first in begun and not own.exists():  # the same, say cross-entropy's of cRT and LWS
+                    shutil.copytree(begun[first], own.with_name(".stage-1"), dirs_exist_ok=True).rename(own)
                 pretrain(runs[run], out=folder, data=data, resume=True)
+            if own.exists():
+                begun[first] = own
         except (Timeout, InUse):  # another process is training it
             pass
         except Interrupted:

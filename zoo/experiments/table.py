@@ -28,11 +28,9 @@ METRICS = ("accuracy", "many", "medium", "few")  # columns of figures, in percen
 
 LEGEND = (
     "Top-1 accuracy in percent on the test split: mean over seeds ± sample standard deviation. Many, medium, "
-    "few: classes with more than 100, 20 to 100, fewer than 20 training images. Classifier: the learned "
-    "classifier or class centers; linear: logistic regression on frozen features (balanced: classes weighted "
-    "inversely to their images, not to be compared with the unweighted one); linear_full: the published "
-    "linear evaluation. Time: of the training alone, median over seeds. The last epoch counts unless a note "
-    "says otherwise."
+    "few: classes with more than 100, 20 to 100, fewer than 20 training images. Classifier: the learned one "
+    "or class centers; linear: logistic regression on frozen features (balanced: classes count alike); "
+    "linear_full: the published one. Time: of the training, median over seeds. The last epoch, but for notes."
 )
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys that may be changed without hiding the published figure; a note names the change."""
@@ -132,8 +130,8 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     if changed:
         values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
         notes.append(f"changed from the recipe: {values}")
-    # a key that the schema has got since is null in what it reads of older runs
-    decisive = {key: value for key, value in run.decisive.items() if value is not None}
+    # a key that the schema has got since is null or false in what it reads of older runs
+    decisive = {key: value for key, value in run.decisive.items() if value is not None and value is not False}
     return {
         "group": json.dumps([run.name, run.train_sha256, decisive, chosen.kind], sort_keys=True),
         "date": run.date,
