@@ -83,6 +83,14 @@ def test_what_cannot_teach_is_refused_and_named(teacher: str | None, match: str,
         taught_by(teacher or of_digits(tmp_path / "teacher", **cosines).path)
 
 
+def test_a_classifier_of_cosines_at_a_scale_teaches_by_its_released_logits(tmp_path: Path) -> None:
+    teacher = of_digits(
+        tmp_path / "teacher", recipe_text="objective: {name: classify, head: cosine, scale: 30}"
+    )
+    (asked,) = taught_by(teacher.path).teachers
+    assert {*map(tuple, asked.weight.tolist())} < {*map(tuple, teacher.centers.weight.tolist())}
+
+
 def test_a_run_goes_on_with_the_teachers_it_began_with_and_says_so(known: Release, tmp_path: Path) -> None:
     """They are part of its state, but of the best state so far they are not."""
     folder = Path(shutil.copytree(known.path, tmp_path / "teacher"))

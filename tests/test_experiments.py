@@ -200,9 +200,11 @@ def test_a_run_that_another_process_trains_is_left_to_it(tmp_path: Path) -> None
 def test_methods_are_compared_and_those_that_do_not_fit_are_named(tmp_path: Path) -> None:
     changes = {key: value for key, value in ONE.items() if key != "evaluation"}
     init, out = "cifar_resnet20.moco_v2_ft_digits_lt50", tmp_path / "out"
-    methods = ["post_hoc_logit_adjustment", "from_centers", "tau_normalized"]
-    found = zoo.compare(CE, init=init, methods=methods, out=out, seeds=[0], overrides=changes)
+    methods = ["post_hoc_logit_adjustment", "from_centers", "ldam_drw", "tau_normalized"]
+    smooth = {**changes, "objective.label_smoothing": 0.1}  # which LDAM has not
+    found = zoo.compare(CE, init=init, methods=methods, out=out, seeds=[0], overrides=smooth)
     assert found is not None and "has no centers" in found.failed["from_centers/seed_0"]
+    assert "label_smoothing" in found.failed["ldam_drw/seed_0"]
     assert list(found.frame.index) == ["post_hoc_logit_adjustment", "tau_normalized"]
     metrics = [record.evaluations[0].metrics for record in found.results.records]
     assert list(found.frame["balanced"]) == [f"{each['balanced_accuracy']:.3g}" for each in metrics]
@@ -212,7 +214,7 @@ def test_methods_are_compared_and_those_that_do_not_fit_are_named(tmp_path: Path
     ended = {record.date for record in found.results.records}
     weights = {record.weights_sha256 for record in found.results.records}
     alone = zoo.finetune(
-        CE, init=init, overrides={**changes, "method": "tau_normalized", "evaluation": []}, out=tmp_path / "b"
+        CE, init=init, overrides={**smooth, "method": "tau_normalized", "evaluation": []}, out=tmp_path / "b"
     )
     assert len(ended) == 1 and alone.config["zoo"]["weights_sha256"] in weights
 

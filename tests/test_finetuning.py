@@ -64,6 +64,7 @@ def test_without_recipe_and_data_it_is_refused() -> None:
         (["objective.head=linear"], "means", "linear", None),
         (["init.head=fresh"], "fresh", "linear", None),
         (["method=lws"], "fresh", "linear", None),
+        (["method.name=lws"], "fresh", "linear", None),
     ],
 )
 def test_the_head_is_of_cosines_from_class_means_unless_a_key_or_a_method_asks_for_another(
@@ -114,6 +115,9 @@ def test_a_head_begins_as_the_unit_class_means_of_the_start(head: str, tmp_path:
     found = zoo.embed(MOCO, "digits?imbalance=50&max_per_class=125", split="train")
     means = torch.stack([found.features[found.labels == label].mean(dim=0) for label in range(10)])
     of_norm = 1.0 if head == "linear" else 1 / release.centers.weight.norm(dim=1).mean()
+    if head == "cosine":  # logits are 20 times the cosine where features have their usual norm
+        norm = 20 / release.centers.weight.norm(dim=1).mean()
+        torch.testing.assert_close(norm, found.features.norm(dim=1).mean(), rtol=0.05, atol=0)
     torch.testing.assert_close(release.centers.weight * of_norm, F.normalize(means), rtol=1e-4, atol=1e-5)
     assert not release.centers.bias.any()
 

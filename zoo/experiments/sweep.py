@@ -34,6 +34,7 @@ from zoo.release.schema import ACCURACIES
 from zoo.report.diagnose import diagnose
 from zoo.report.pictures import draw_numbers
 from zoo.training import stages
+from zoo.training.precision import settle
 from zoo.training.progress import say
 
 _BY_NAME = (
@@ -251,16 +252,15 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
     """Train, one after another, what no other process trains; return why some failed, by `POINT/seed_N`."""
     failed, begun = dict[str, str](), dict[str, Path]()
     say(f"{sum(holds_release(out / run) for run in runs)} of {len(runs)} runs are finished")
-    for run in 2 * list(runs):  # again, for what another process gave up
-        if run in failed:
-            continue
-        folder, own = out / run, out / run / "run" / "stage-1"
-        first = "".join(stage.to_yaml() for stage in stages(runs[run])[:1])
+    for run in (each for each in 2 * list(runs) if each not in failed):  # again, for what others gave up
+        recipe, folder, own = runs[run], out / run, out / run / "run" / "stage-1"
         try:  # the system releases a killed process's lock
             with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
-                if first in begun and not own.exists():  # the same, say cross-entropy's of cRT and LWS
+                first = "".join(stage.to_yaml() for stage in stages(recipe)[:1])
+                if first in begun and not own.exists() and not holds_release(folder):  # cRT's is that of LWS
                     shutil.copytree(begun[first], own.with_name(".stage-1"), dirs_exist_ok=True).rename(own)
-                pretrain(runs[run], out=folder, data=data, resume=True)
+                    recipe = settle(recipe, Recipe.load(own / "recipe.yaml").training.model_dump())
+                pretrain(recipe, out=folder, data=data, resume=True)
             if own.exists():
                 begun[first] = own
         except (Timeout, InUse):  # another process is training it

@@ -76,10 +76,10 @@ class Results:
 
     def write(self, out: Path) -> None:
         """Write `results.md` and `results.json`; raise `ZooError` if that fails."""
-        results = ResultsFile(format=2, runs=self.records).model_dump_json(indent=1)
+        text = ResultsFile(format=2, runs=self.records).model_dump_json(indent=1)
         with writing(f'results in "{out}"'):
             write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
-            write_text(out / "results.json", results)
+            write_text(out / "results.json", text)
 
 
 def tabulate(records: list[RunRecord]) -> Results:
@@ -209,9 +209,8 @@ def _replace(readme: Path, table: str) -> None:
 def mean_text(values: Sequence[float] | pd.Series, form: str = ".3g") -> str:
     """Return `mean ± sample standard deviation`, the mean of a single value, or `-` for none; NaN is none."""
     known = pd.Series(values, dtype=float).dropna()
-    if known.empty:
-        return "-"
-    return f"{known.mean():{form}}" + (f" ± {known.std():{form}}" if len(known) > 1 else "")
+    text = f"{known.mean():{form}}" + (f" ± {known.std():{form}}" if len(known) > 1 else "")
+    return text if len(known) else "-"
 
 
 def duration(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """The section `objective` of a recipe: hyper-parameters, by objective. Nothing here imports torch."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -19,8 +19,6 @@ class ObjectiveConfig(Config):
     name: str
     """Of the objective, e.g. `paco`."""
 
-    adds_prior: ClassVar[Any] = False
-    """Whether the log class prior is added to the logits while training, and not afterwards."""
     num_views: ClassVar[int] = 2
     """Of an image in a batch. A recipe has to fit this and the next two, see `zoo.objectives.Objective`."""
     from_candidates: ClassVar[bool] = False
@@ -205,11 +203,6 @@ class CenterConfig(QueueConfig):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of beta that goes to the other classes' centers."""
 
-    @property
-    def adds_prior(self) -> bool:
-        """See `ObjectiveConfig.adds_prior`."""
-        return self.rebalance
-
 
 class PaCoConfig(CenterConfig, MomentumConfig):
     """Parametric contrastive learning."""
@@ -240,7 +233,7 @@ class BCLConfig(ProjectionConfig):
     scale: Annotated[float, Field(gt=0)] | None = None
     """Factor of the classifier's logits; null: 1."""
 
-    adds_prior, num_views, learns_centers = True, 3, True
+    num_views, learns_centers = 3, True
 
 
 class PiCOConfig(MomentumConfig):
@@ -342,11 +335,6 @@ class ClassifyConfig(ObjectiveConfig):
         if self.mix and self.mix.mixup == self.mix.cutmix == 0:
             raise ValueError("mix: found mixup 0 and cutmix 0, expected one above 0, or mix: null")
         return self
-
-    @property
-    def adds_prior(self) -> bool:
-        """See `ObjectiveConfig.adds_prior`."""
-        return self.loss_name in ("balanced_softmax", "logit_adjustment")
 
     @property
     def loss_name(self) -> str:

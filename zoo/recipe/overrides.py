@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
 
-PLAIN = ("objective.loss=cross_entropy", "objective.head=linear", "training.sampling=instance")
+PLAIN: tuple[str, ...] = ("objective.loss=cross_entropy", "objective.head=linear", "objective.scale=null")
+PLAIN += ("training.sampling=instance",)
 """What methods of learning from a long tail are compared on."""
 _TRAINING = ["compile", "device", "threads", "precision", "channels_last", "observe_every", "knn_every"]
 _TRAINING += ["log_every", "checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "release_dtype"]

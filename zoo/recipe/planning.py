@@ -98,12 +98,11 @@ def make(
         train_set = open_dataset(config, "train", root, unlabelled=True)
     protocols = list[str]()
     with suppress(DataError):  # without test images nothing is measured
-        if classes and not bool((train_set.labels < 0).any()):
+        if classes and not tunes and not bool((train_set.labels < 0).any()):
             open_dataset(config, "test", root)
             protocols = ["linear", "knn"]
     images, start = len(train_set), _of_start(overrides, init, arch)
-    # fine-tuning takes 600 steps of 64 images, but 5 to 50 epochs
-    epochs = min(max(-(-600 * 64 // images), 5), 50) if tunes else epochs_for(images)
+    epochs = min(max(-(-600 * 64 // images), 5), 50) if tunes else epochs_for(images)  # 600 steps of 64
     epochs = value_of(overrides, "training.epochs", epochs)
     batch = value_of(overrides, "training.batch_size", min(64, images) if tunes else batch_for(images))
     rate = (0.3 if start["sgd"] else 5e-4) * (0.1 if init is not None else 1.0) * batch / 256
@@ -170,6 +169,7 @@ def _of_start(overrides: Sequence[str], init: Start, arch: str | None) -> dict[s
         "pixels": {"mean": cfg["mean"], "std": cfg["std"]},
         "crop_pct": cfg["crop_pct"],
         "interpolation": cfg["interpolation"],
+        "batchnorm": has_batchnorm(model),
         "sgd": has_batchnorm(model) and not attends,
         "layered": hasattr(model, "group_matcher"),
     }

@@ -109,8 +109,8 @@ def open_teachers(recipe: Recipe, dataset: ImageDataset) -> tuple[Teacher, ...]:
 def _of_classes(opened: Release, class_names: Sequence[str]) -> Centers:
     centers = opened.require_centers()
     objective, method = (opened.recipe.get(key) or {} for key in ("objective", "method"))
-    cosine = objective.get("head") == "cosine" or method.get("name") == "ldam_drw"  # see `Classify.centers`
-    if cosine or (method.get("name") == "nearest_center" and method.get("similarity") != "logit"):
+    cosine = objective.get("head") == "cosine" and not objective.get("scale")  # LDAM's
+    if cosine or method.get("name") == "ldam_drw" or method.get("similarity", "logit") != "logit":
         raise TrainingError("has centers of cosines or distances, expected centers of linear logits")
     place = {name: row for row, name in enumerate(centers.class_names)}
     if unknown := [name for name in class_names if name not in place]:

@@ -133,8 +133,7 @@ def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
     steps = sorted(found for found in run.checkpoints() if found)
     if not steps or step not in (None, *steps):
         there = ", ".join(map(str, steps)) or "none yet"
-        found = f"step: found {step or 'none'}"
-        raise TrainingError(f'{found}, but "{run.path}" has checkpoints of the steps: {there}')
+        raise TrainingError(f'step: found {step}, but "{run.path}" has checkpoints of the steps: {there}')
     checkpoint = run.load(step)
     assert checkpoint is not None
     return checkpoint

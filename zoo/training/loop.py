@@ -101,7 +101,7 @@ class _Loop:
         (step,) = self._ranks.all_reduce_max(-1 if found is None else found.step)
         if step < 0:
             if self._recipe.init is not None and self._recipe.init.head == "means":
-                start_from_means(self._stepper.objective, images, self._recipe)
+                start_from_means(self._stepper.objective, images, self._recipe, self._ranks)
             self._save()
         else:
             checkpoint = found or self._run.load(step)

@@ -18,7 +18,8 @@ from zoo.data.batches import derive_seed
 from zoo.data.long_tail import stratified_split
 from zoo.errors import DataError
 from zoo.functional import class_means, knn_predict
-from zoo.modules import Centers, released_state, unit_rows
+from zoo.modules import released_state, unit_rows
+from zoo.modules.ranks import Ranks
 from zoo.objectives import Classify, Objective
 from zoo.recipe import Recipe
 from zoo.training.progress import show_images
@@ -146,14 +147,15 @@ def encode(
     return torch.cat([features for features, _ in encoded]), torch.cat([labels for _, labels in encoded])
 
 
-def start_from_means(objective: Objective, images: ImageDataset, recipe: Recipe) -> None:
+def start_from_means(objective: Objective, images: ImageDataset, recipe: Recipe, ranks: Ranks) -> None:
     """Make the classifier of the mean features of each class's images, scaled to unit length."""
     assert isinstance(objective, Classify)  # the recipe's schema allows no other
     with show_images("class means", len(images)) as progress:
         features, labels = encode(objective.encoder, images, recipe, progress)
-    counts = torch.from_numpy(images.class_counts)
-    weight = unit_rows(class_means(features, labels.to(features.device), len(counts)))
-    objective.start_from(Centers(weight, torch.zeros_like(weight[:, 0]), counts))
+    weight = unit_rows(class_means(features, labels.to(features.device), images.num_classes))
+    begun = {"weight": weight, "bias": 0 * weight[:, 0], "running_norm": features.norm(dim=1).mean()}
+    objective.classifier.load_state_dict(begun, strict=False)  # cosines have no bias, others no norm
+    ranks.average_([*objective.classifier.state_dict().values()])
 
 
 def _accuracies(predictions: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:

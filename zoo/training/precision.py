@@ -34,8 +34,7 @@ def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device
     pixels = recipe.training.epochs * images * sum(size**2 for size in sizes)
     if device.type == "cpu":
         amx = gains = torch.cpu._is_amx_tile_supported()
-        convolutions = [each for each in encoder.modules() if isinstance(each, nn.Conv2d)]
-        depthwise = any(1 < each.groups == each.in_channels for each in convolutions)
+        depthwise = any(isinstance(m, nn.Conv2d) and 1 < m.groups == m.in_channels for m in encoder.modules())
         bf16 = (amx or torch.cpu._is_avx512_bf16_supported()) and not depthwise
     else:
         bf16, gains = torch.cuda.is_bf16_supported(including_emulation=False), find_spec("triton") is not None
