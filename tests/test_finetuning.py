@@ -41,12 +41,13 @@ def planned(recipe: str | None = None, init: Any = MOCO, data: Any = "digits", *
 def test_a_recipe_made_for_a_release_takes_its_architecture_view_and_normalisation() -> None:
     recipe, release = planned(data="digits?imbalance=50&fraction=0.1"), zoo.open(MOCO)
     assert recipe.name == "cifar_resnet20.finetuned_digits_long_tail_50_10_of_labels"
-    assert (recipe.init.release, recipe.init.head) == (MOCO, "means")
+    assert (recipe.init.release, recipe.init.head, recipe.objective.head) == (MOCO, "fresh", "linear")
     mean, std = list(release.preprocess.mean), list(release.preprocess.std)
     assert (recipe.data.mean, recipe.data.std, recipe.views.eval.size) == (mean, std, 8)
     assert [op.op for op in recipe.views.train[0]] == ["pad_crop"], "a mirrored digit is none"
     assert recipe.data.long_tail is not None and recipe.data.subset is not None
-    assert (recipe.optimizer.layer_decay, recipe.fixed_batchnorm) == (None, True)
+    assert (recipe.optimizer.name, recipe.optimizer.layer_decay) == ("momentum", None)
+    assert not recipe.fixed_batchnorm
 
 
 def test_without_recipe_and_data_it_is_refused() -> None:
@@ -67,11 +68,22 @@ def test_without_recipe_and_data_it_is_refused() -> None:
         (["method.name=lws"], "fresh", "linear", None),
     ],
 )
-def test_the_head_is_of_cosines_from_class_means_unless_a_key_or_a_method_asks_for_another(
-    changes: list[str], first: str, head: str, scale: float | None
+def test_for_photos_the_head_is_of_cosines_from_class_means_unless_a_key_or_a_method_asks_for_another(
+    changes: list[str], first: str, head: str, scale: float | None, folder: Path, tmp_path: Path
 ) -> None:
-    recipe = planned(overrides=changes)
+    model = timm.create_model("test_resnet", pretrained=False)
+    timm.models.save_for_hf(model, tmp_path / "start", safe_serialization=True)
+    recipe = planned(init=tmp_path / "start", data=f"folder:{folder}", overrides=changes)
     assert (recipe.init.head, recipe.objective.head, recipe.objective.scale) == (first, head, scale)
+    assert (recipe.optimizer.name, recipe.optimizer.layer_decay, recipe.fixed_batchnorm) == (
+        "adamw",
+        None,
+        True,
+    )
+    named = planned(
+        init=tmp_path / "start", data=f"folder:{folder}", overrides=[*changes, "train_only=['*bn*']"]
+    )
+    assert not named.fixed_batchnorm, "it would keep what is named"
 
 
 def test_small_data_get_more_epochs() -> None:
@@ -89,6 +101,7 @@ def test_a_plain_timm_start_gives_size_and_normalisation_and_a_transformer_layer
     recipe = planned(init=tmp_path / "start", data=f"folder:{folder}")
     assert (recipe.views.eval.size, recipe.data.mean) == (160, list(model.pretrained_cfg["mean"]))
     assert (recipe.optimizer.layer_decay, recipe.fixed_batchnorm) == (0.75, False)
+    assert (recipe.init.head, recipe.objective.head) == ("means", "cosine")
     assert [op.op for op in recipe.views.train[0]] == ["random_resized_crop", "horizontal_flip"]
     assert recipe.views.backend == "stream"
     assert recipe.name.startswith("test_vit.finetuned_test_a_plain_timm_start")
