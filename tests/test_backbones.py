@@ -1,5 +1,9 @@
 """Backbones: the CIFAR ResNets against their papers, their timm interface, and the errors of `create`."""
 
+import platform
+import subprocess
+import sys
+
 import pytest
 import timm
 import torch
@@ -116,3 +120,26 @@ def test_check_input_says_which_argument_helps_and_leaves_no_trace():
     backbones.check_input(model, 32)
     assert model.training and model.bn1.training
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+FAULTS = """
+import resource, torch, zoo.backbones
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(16 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+outside = faults()
+with zoo.backbones.keeping_memory():
+    faults()
+    print(outside, faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc's options are glibc's")
+def test_inside_the_block_the_kernel_clears_no_pages_of_large_tensors_again() -> None:
+    done = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True)
+    outside, inside = map(int, done.stdout.split())
+    assert inside < 100 < 10_000 < outside, "pages of ten tensors of 64 MiB"

@@ -22,7 +22,7 @@ from torch.fx.experimental.optimization import fuse
 from torch.nn.parallel import DistributedDataParallel
 
 from zoo import backbones, hub
-from zoo.backbones import evaluating
+from zoo.backbones import evaluating, keeping_memory
 from zoo.config import parse, plain_kind
 from zoo.data import EvalView, ImageDataset, eval_images
 from zoo.data.decode import content_key
@@ -80,7 +80,7 @@ def extract(
     encode: nn.Module | None = None
     # no_grad, not inference_mode: the features may enter a differentiable loss later
     autocast = torch.autocast(device.type, enabled=False)
-    with evaluating(model), torch.no_grad(), autocast, float32_products():
+    with evaluating(model), torch.no_grad(), autocast, float32_products(), keeping_memory():
         for batch in batches:
             images, labels = (batch, torch.full((len(batch),), -1)) if isinstance(batch, Tensor) else batch
             images = images.to(device=device, dtype=dtype, non_blocking=True)

@@ -121,7 +121,6 @@ def trained_at(
             "best_value": round(best["value"], 4) if math.isfinite(best["value"]) else None,
             "best_epoch": best["step"] // per_epoch,
             "stopped_at_epoch": step // per_epoch,
-            "chosen_on": "the validation part, put aside from the training images",
         }
     trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
     merge_adapters(objective.encoder)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
+from zoo.backbones import keeping_memory
 from zoo.data import Batch, ImageDataset
 from zoo.errors import Interrupted, TrainingError, first_line
 from zoo.modules.ranks import ALONE, Ranks
@@ -46,7 +47,7 @@ def train(
     """
     section, (training, validation) = recipe.training, split_validation(dataset, recipe)
     device = pick_device(section.device)
-    with run.locked() if ranks.rank == 0 else nullcontext():
+    with run.locked() if ranks.rank == 0 else nullcontext(), keeping_memory():
         place(objective, recipe, device)
         loader = open_loader(training, recipe, device, ranks)
         ranks.barrier()  # one may decode long after the others
