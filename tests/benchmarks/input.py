@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 
 from tests.benchmarks.harness import Row, gate, timed
 from tests.data_fixtures import MEAN, STD, make, photo
+from zoo.backbones import keeping_memory
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.batches import derive_seed, random_crops
 from zoo.data.config import ListFiles
@@ -49,6 +50,9 @@ def rows(device: torch.device) -> Iterator[Row]:
         data = jpegs(Path(folder), 16, 500, 375)
         yield from _crops(data, device)
         yield from _views(data, device)
+    for width, height in ((500, 375), (1600, 1200), (4000, 3000)):
+        with tempfile.TemporaryDirectory() as folder, keeping_memory():
+            yield _photos(jpegs(Path(folder), 16, width, height), f"{width}x{height}", device)
 
 
 def _crops(data: ImageDataset, device: torch.device) -> Iterator[Row]:
@@ -87,6 +91,18 @@ def _crops(data: ImageDataset, device: torch.device) -> Iterator[Row]:
             yield timed(name, peer, [ours, theirs], target, equal, device, rounds=15)
     finally:
         torch.set_num_threads(threads)
+
+
+def _photos(data: ImageDataset, size: str, device: torch.device) -> Row:
+    """Measure the batches of fine-tuning on photos, on one core, against what decoding them alone takes."""
+    view = [{"op": "random_resized_crop", "size": 224}, "horizontal_flip"]
+    loader = make(data, "stream", views=[view], batch_size=len(data))
+    both = [
+        lambda: next(iter(loader.stream(0, 1))).views,
+        lambda: [data.image(index) for index in range(len(data))],
+    ]
+    name = f"the view of `zoo finetune` at 224x224 of 16 JPEGs of {size}, on the processor"
+    return timed(name, "decoding alone, by Pillow", both, 0.9, "none, no crops", device, rounds=15)
 
 
 def _views(data: ImageDataset, device: torch.device) -> Iterator[Row]:
