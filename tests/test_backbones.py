@@ -133,7 +133,8 @@ def faults():
 
 outside = faults()
 with zoo.backbones.keeping_memory():
-    faults()
+    with zoo.backbones.keeping_memory():
+        faults()
     print(outside, faults())
 """
 

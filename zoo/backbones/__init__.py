@@ -22,7 +22,8 @@ _FACTORIES = (timm.create_model, timm.models.build_model_with_cfg)
 NO_ARGUMENTS = {name for factory in _FACTORIES for name in inspect.signature(factory).parameters} - {"kwargs"}
 NO_ARGUMENTS |= {"arch", "num_classes", "pruned", "device", "dtype", *CHOSEN}
 """What timm's factory and builder take for themselves: sources of weights and code, not the architecture."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # of glibc's malloc.h
+_TRIM, _LARGE, _MMAPS = -1, -3, -4  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX of glibc's malloc.h
+_KEEPING = list[bool]()  # one for each block of `keeping_memory` under way, of any thread
 
 
 def check_arguments(model_args: Mapping[str, Any]) -> None:
@@ -149,20 +150,21 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def keeping_memory() -> Iterator[None]:
     """Let glibc keep what is freed inside the block for the next tensors; without glibc, nothing is done.
 
-    Otherwise the kernel takes large tensors back and clears the pages of new ones, at every step: half of the
-    time of EfficientNet-Lite0 at 160 pixels on a CPU.
+    Otherwise the kernel clears their pages anew at every step: half of the time of EfficientNet-Lite0 at 160.
     """
     try:
         set_option = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         yield
         return
-    set_option(_MMAP_MAX, 0)
-    set_option(_TRIM_THRESHOLD, -1)
+    _KEEPING.append(True)
+    set_option(_MMAPS, 0)
+    set_option(_TRIM, -1)
     try:
         yield
-    finally:  # to what glibc's thresholds grow to by themselves
-        for option, value in ((_MMAP_MAX, 65_536), (_MMAP_THRESHOLD, 32 << 20), (_TRIM_THRESHOLD, 64 << 20)):
+    finally:  # after the last block, to what glibc's thresholds grow to by themselves
+        _KEEPING.pop()
+        for option, value in () if _KEEPING else ((_MMAPS, 65_536), (_LARGE, 32 << 20), (_TRIM, 64 << 20)):
             set_option(option, value)
 
 
