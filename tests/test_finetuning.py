@@ -101,7 +101,8 @@ def test_a_plain_timm_start_gives_size_and_normalisation_and_a_transformer_layer
     timm.models.save_for_hf(model, tmp_path / "start", safe_serialization=True)
     recipe = planned(init=tmp_path / "start", data=f"folder:{folder}")
     assert (recipe.views.eval.size, recipe.data.mean) == (160, list(model.pretrained_cfg["mean"]))
-    assert (recipe.optimizer.layer_decay, recipe.fixed_batchnorm) == (0.75, False)
+    assert (recipe.optimizer.name, recipe.optimizer.layer_decay) == ("adamw", 0.75)
+    assert not recipe.fixed_batchnorm
     assert (recipe.init.head, recipe.objective.head) == ("means", "cosine")
     assert [op.op for op in recipe.views.train[0]] == ["random_resized_crop", "horizontal_flip"]
     assert recipe.views.backend == "stream"

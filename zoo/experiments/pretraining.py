@@ -89,8 +89,9 @@ def pretrain(
         return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
     def chosen() -> dict[str, Any]:
-        if resume and isfile(run.recipe_file):
-            return Recipe.load(run.recipe_file).training.model_dump()
+        for begun in (run, run.stage(1)) if resume else ():  # a stage may come from another run of a sweep
+            if isfile(begun.recipe_file):
+                return Recipe.load(begun.recipe_file).training.model_dump()
         return choose(planned, model.encoder, len(sets[0]), device)
 
     with interruptible(saved), join(device.type) as ranks:

@@ -200,5 +200,6 @@ def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
     found, same = find([spread or shipped] if spread or isfile(shipped) else []), (own.name, own.train_sha256)
     alike = {run.seed: run for run in found if (run.name, run.train_sha256) == same and run.seed != own.seed}
     if spread and len(alike) < FEWEST_SEEDS:
-        raise ZooError(f'spread: found {len(alike)} other seeds in "{spread}", expected {FEWEST_SEEDS}')
+        expected = f"trainings like {own.name} with {FEWEST_SEEDS} or more other seeds"
+        raise ZooError(f'spread: found {len(alike)} in "{spread}", expected {expected}')
     return [*alike.values()] if len(alike) >= FEWEST_SEEDS else []

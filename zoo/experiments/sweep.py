@@ -33,9 +33,8 @@ from zoo.release.format import holds_release
 from zoo.release.schema import ACCURACIES
 from zoo.report.diagnose import diagnose
 from zoo.report.pictures import draw_numbers
-from zoo.training import stages
-from zoo.training.precision import settle
 from zoo.training.progress import say
+from zoo.training.stages import beginning
 
 _BY_NAME = (
     *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
@@ -256,10 +255,9 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
         recipe, folder, own = runs[run], out / run, out / run / "run" / "stage-1"
         try:  # the system releases a killed process's lock
             with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
-                first = "".join(stage.to_yaml() for stage in stages(recipe)[:1])
+                first = beginning(recipe).to_yaml()
                 if first in begun and not own.exists() and not holds_release(folder):  # cRT's is that of LWS
                     shutil.copytree(begun[first], own.with_name(".stage-1"), dirs_exist_ok=True).rename(own)
-                    recipe = settle(recipe, Recipe.load(own / "recipe.yaml").training.model_dump())
                 pretrain(recipe, out=folder, data=data, resume=True)
             if own.exists():
                 begun[first] = own

@@ -30,7 +30,7 @@ LEGEND = (
     "Top-1 accuracy in percent on the test split: mean over seeds ± sample standard deviation. Many, medium, "
     "few: classes with more than 100, 20 to 100, fewer than 20 training images. Classifier: the learned one "
     "or class centers; linear: logistic regression on frozen features (balanced: classes count alike); "
-    "linear_full: the published one. Time: of the training, median over seeds. The last epoch, but for notes."
+    "linear_full: the published one. Time: of the training alone, median over seeds. Last epoch unless noted."
 )
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys that may be changed without hiding the published figure; a note names the change."""
@@ -76,10 +76,10 @@ class Results:
 
     def write(self, out: Path) -> None:
         """Write `results.md` and `results.json`; raise `ZooError` if that fails."""
-        text = ResultsFile(format=2, runs=self.records).model_dump_json(indent=1)
+        results = ResultsFile(format=2, runs=self.records).model_dump_json(indent=1)
         with writing(f'results in "{out}"'):
             write_text(out / "results.md", f"# Results\n\n{self.markdown()}")
-            write_text(out / "results.json", text)
+            write_text(out / "results.json", results)
 
 
 def tabulate(records: list[RunRecord]) -> Results:
@@ -209,8 +209,9 @@ def _replace(readme: Path, table: str) -> None:
 def mean_text(values: Sequence[float] | pd.Series, form: str = ".3g") -> str:
     """Return `mean ± sample standard deviation`, the mean of a single value, or `-` for none; NaN is none."""
     known = pd.Series(values, dtype=float).dropna()
-    text = f"{known.mean():{form}}" + (f" ± {known.std():{form}}" if len(known) > 1 else "")
-    return text if len(known) else "-"
+    if known.empty:
+        return "-"
+    return f"{known.mean():{form}}" + (f" ± {known.std():{form}}" if len(known) > 1 else "")
 
 
 def duration(seconds: float) -> str:

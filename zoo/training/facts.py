@@ -131,8 +131,8 @@ def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
     """Read the checkpoint of a step, the newest when None; TrainingError, naming others, if there is none."""
     steps = sorted(found for found in run.checkpoints() if found)
     if not steps or step not in (None, *steps):
-        there = ", ".join(map(str, steps)) or "none yet"
-        raise TrainingError(f'step: found {step}, but "{run.path}" has checkpoints of the steps: {there}')
+        there, found = ", ".join(map(str, steps)) or "none yet", step or "none"
+        raise TrainingError(f'step: found {found}, but "{run.path}" has checkpoints of the steps: {there}')
     checkpoint = run.load(step)
     assert checkpoint is not None
     return checkpoint
