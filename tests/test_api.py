@@ -69,6 +69,9 @@ def test_a_finished_release_is_not_overwritten_and_resume_returns_it(copied: Pat
     for same in (recipe, recipe.model_copy(update={"description": "another"})):
         assert zoo.pretrain(same, out=copied, resume=True).path == copied
     assert (copied / "model.safetensors").stat().st_mtime_ns == before
+    (copied / "recipe.yaml").write_text("name: converted, so without a training\n")
+    with pytest.raises(zoo.ZooError, match="holds a finished release"):
+        zoo.pretrain(recipe, out=copied, resume=True)
 
 
 def picture_folder(root: Path, *, bad: str | None = None) -> Path:

@@ -20,6 +20,8 @@ from tests.release_helpers import release_of, some_centers, trained_encoder
 from tests.warm import zoo
 from zoo import cli
 from zoo.catalog import list_models, list_recipes, list_sweeps
+from zoo.cli.app import check_early
+from zoo.cli.show import print_evaluations
 from zoo.release import Release
 
 PACO = "cifar_resnet20.paco_digits_lt50"
@@ -52,6 +54,12 @@ def test_show_has_a_release_on_one_screen_and_the_rest_when_asked(paco: Release)
         assert any(f'encoder = zoo.load("{name}").eval()' in line for line in lines)
         assert "  momentum: 0.9" not in lines
         assert "  momentum: 0.9" in shown("show", name, "--full"), "a default of the recipe"
+
+
+def test_all_results_are_shown_also_those_of_equal_settings_or_of_none_recorded(capsys) -> None:
+    entry = {"protocol": "linear", "data": "digits", "settings": None}
+    print_evaluations([{**entry, "metrics": {"accuracy": accuracy}} for accuracy in (2.0, 3.0, 4.0)])
+    assert re.findall(r"\d\.\d", capsys.readouterr().out) == ["2.0", "3.0", "4.0"]
 
 
 def test_show_prints_a_recipe_as_it_stands_or_with_every_value_and_explains_its_keys(tmp_path: Path) -> None:
@@ -92,6 +100,7 @@ def test_names_versions_and_mistakes_are_printed_without_torch(tmp_path: Path) -
     packages = ("contrastive-zoo", "torch", "timm")
     assert lines[0] == ", ".join(f"{each} {version(each)}" for each in packages)
     assert sum(line.startswith("refused ") for line in lines) == len(refused)
+    check_early(data="hub:org/name")  # data of the Hub are no spec
     assert 'Did you mean "cifar_resnet20.paco_digits_lt50"' in done.stdout
 
 

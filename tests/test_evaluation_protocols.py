@@ -64,6 +64,9 @@ def test_entries_are_complete_and_those_of_other_settings_stand_side_by_side(cop
         seeded = "seed" in PROTOCOLS[entry["protocol"]].model_fields
         assert isinstance(entry["seed"], int) if seeded else entry["seed"] is None
     assert 0 < entries[-1]["metrics"]["calibration_error"] < 100
+    zoo.evaluate(copied, "retrieval", "digits", k=[3])
+    own = zoo.evaluate(copied, "retrieval", save=False)
+    assert own["settings"] == entries[2]["settings"], "not those that were given for other data"
     card, few = zoo.open(copied).card, entries[0]["metrics"]
     assert f"| {few['accuracy']:.2f} ± {few['accuracy_interval']:.2f} |" in card
     check_card(copied, zoo.open(copied).config)

@@ -64,6 +64,7 @@ def test_without_recipe_and_data_it_is_refused() -> None:
         (["objective.loss=balanced_softmax"], "means", "cosine", 30.0),
         (["objective.head=linear"], "means", "linear", None),
         (["objective.loss={name: ldam}"], "means", "cosine", None),
+        (["objective.loss=ldam"], "means", "cosine", None),
         (["init.head=fresh"], "fresh", "linear", None),
         (["method=lws"], "fresh", "linear", None),
         (["method.name=lws"], "fresh", "linear", None),

@@ -7,6 +7,7 @@ commit. The recipes' file holds the most common value of each key, and for each 
 import hashlib
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,18 @@ import torch
 
 import zoo
 from zoo import catalog
-from zoo.config import leaves
 from zoo.data.config import LongTail
 from zoo.data.long_tail import select_long_tail
 from zoo.recipe import Recipe
 
 FOLDER = Path(__file__).with_name("golden")
 PROFILES = [(*each, imbalance) for each in ((100, 500), (10, 5000)) for imbalance in (10, 50, 100)]
+
+
+def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(plain, Mapping) or not plain:
+        return [(path, plain)]
+    return [leaf for key in plain for leaf in leaves(plain[key], f"{path}.{key}" if path else str(key))]
 
 
 def values(name: str) -> dict[str, Any]:

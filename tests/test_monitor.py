@@ -109,9 +109,9 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     assert (len(trained_on), len(looked_at)) == (2 * (len(real) - len(held)), 2 * len(held))
     assert trained_on.max() < 0 < looked_at.min()
     paco = recipe("paco", stopping("accuracy"))
-    learned = build_objective(paco, real).learned
+    built = build_objective(paco, real)
     counts = torch.tensor(split_validation(real, paco)[0].class_counts)
-    torch.testing.assert_close(learned.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(built.log_prior.exp(), counts / counts.sum(), rtol=1e-4, atol=1e-6)
 
 
 def test_it_stops_when_it_gets_worse_and_ends_with_the_best_state(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def of_centers(objective: Any, data: Batch, changes: dict[str, Any]) -> Tensor:
     else:
         features, q, k = parts(objective, data)
         samples = q, k, data.labels, *queued
-    return reference.paco(*samples, objective.learned.classifier(features), prior, **settings)
+    return reference.paco(*samples, objective.classifier(features), prior, **settings)
 
 
 def of_classifier(objective: Any, data: Batch, changes: dict[str, Any]) -> Tensor:

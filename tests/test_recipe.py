@@ -20,6 +20,7 @@ PACO = "cifar_resnet20.paco_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
 PICO = "cifar_resnet20.pico_digits_q05"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
+CIFAR = "convnext_atto.moco_v2_ft_cifar100"
 
 
 @pytest.mark.parametrize("name", catalog.list_recipes())
@@ -66,6 +67,7 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (PACO, "objective.tau", "expected KEY.KEY=VALUE"),
         (PACO, "views.train.7.0.size=3", '"views.train.7"'),
         (PACO, "views.train.0.0.scale=[1.0, 0.2]", "expected [low, high]"),
+        (CIFAR, "views.train.0.3.kernel_size=4", "kernel_size: found 4, expected an odd number"),
         (PACO, "data.long_tail.imbalance=0.01", "equal to 1"),
         (PACO, "objective.tau.start=0.2", '"objective.tau" is 0.1'),
         # combinations
@@ -93,6 +95,7 @@ def test_overrides_reach_into_lists_and_are_recorded() -> None:
     recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
     again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
     assert again.objective.feature_transform.positives.alpha == 2.0, "the rest is the defaults"
+    assert Recipe.load(PACO, "objective.tau=0.3").objective.tau == 0.3, "a single one needs no list"
     assert (again.objective.tau, again.views.train[0][0].degrees, again.training.clip_grad) == (0.3, 5.0, 1.0)
 
 

@@ -10,7 +10,6 @@ from tests.data_fixtures import photo
 from tests.test_step import CPU
 from zoo import catalog
 from zoo.data import open_dataset
-from zoo.data.any_data import folder_for
 from zoo.recipe import Recipe
 from zoo.training.build import build_objective, open_loader
 from zoo.training.stages import beginning
@@ -69,7 +68,7 @@ CASES = [
 def test_recipe_starts_as_it_stands(name: str, base: Path) -> None:
     recipe = beginning(shrunk(name))
     size = recipe.views.eval.size
-    dataset = open_dataset(recipe.data, "train", folder_for(recipe.data, images(base, size)))
+    dataset = open_dataset(recipe.data, "train", images(base, size))
     objective = build_objective(recipe, dataset).to(memory_format=torch.channels_last).train()
     loader = open_loader(dataset, recipe, CPU)
     stepper = Stepper(objective, recipe, loader.steps_per_epoch, CPU)

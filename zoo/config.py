@@ -103,11 +103,12 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def leaves(plain: Any, path: str = "") -> list[tuple[str, Any]]:
-    """List the keys of nested sections, as `training.epochs`, with their values; an empty section is one."""
-    if not isinstance(plain, Mapping) or not plain:
-        return [(path, plain)]
-    return [leaf for key in plain for leaf in leaves(plain[key], f"{path}.{key}" if path else str(key))]
+def flat(plain: Any, path: str = "") -> dict[str, Any]:
+    """Return what nested sections, and lists of them, hold by key: `training.epochs`, `evaluation.0.k`."""
+    nested = isinstance(plain, list) and any(isinstance(each, Mapping | list) for each in plain)
+    items: Any = plain.items() if isinstance(plain, Mapping) else enumerate(plain) if nested else ()
+    below = [flat(value, f"{path}.{key}" if path else str(key)) for key, value in items]
+    return {key: value for part in below for key, value in part.items()} or {path: plain}
 
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast

@@ -41,14 +41,13 @@ def is_unused(folder: str | Path) -> bool:
     return not exists(folder) or (isdir(folder) and not names_in(folder))
 
 
-def write_atomic(path: Path, write: Callable[[Path], object], *, parents: bool = True) -> None:
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write` on a temporary name beside `path`, sync it to disk and rename it over `path`.
 
     A reader, or a crash at any moment, sees the old file or the new one; so does an error in `write`. The
-    folder is made if it is missing, but not without `parents`.
+    folder is made if it is missing.
     """
-    if parents:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         write(temporary)
@@ -84,9 +83,9 @@ def read_object(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_text(path: Path, text: str, *, parents: bool = True) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8, atomically."""
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"), parents=parents)
+    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 @contextmanager

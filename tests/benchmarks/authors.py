@@ -121,10 +121,10 @@ class PaCo(nn.Module):
 
     def __init__(self, own: Any) -> None:
         super().__init__()
-        self.encoder, self.head, self.classifier = own.encoder, own.head, own.learned.classifier
+        self.encoder, self.head, self.classifier = own.encoder, own.head, own.classifier
         self.key_encoder, self.key_head = own.teacher.module
         self.queue, self.queue_labels = nn.Buffer(own.queue.keys), nn.Buffer(own.queue.labels)
-        self.prior, self.config, self.pointer = own.learned.log_prior, own.config, 0
+        self.prior, self.config, self.pointer = own.log_prior, own.config, 0
 
     def loss(self, views: Views, labels: Tensor) -> Tensor:
         """Do all of a forward pass: moving average, keys, enqueue, loss."""
@@ -155,12 +155,12 @@ class Files(nn.Module):
 
     def __init__(self, own: Any) -> None:
         super().__init__()
-        config, classes = own.config, len(own.learned.log_prior)
+        config, classes = own.config, len(own.log_prior)
         sizes = (config.dim, config.queue_size, config.momentum, config.tau, True, 64, False, classes)
         self.moco = file("moco.builder").MoCo(file("models.resnet_cifar").resnet32, *sizes)
         given = {"alpha": config.alpha, "temperature": config.tau, "K": config.queue_size}
         self.criterion = file("losses").PaCoLoss(**given, num_classes=classes)
-        self.criterion.weight = own.learned.log_prior.exp()[None]
+        self.criterion.weight = own.log_prior.exp()[None]
         with torch.no_grad():
             for model in (self.moco.encoder_q, self.moco.encoder_k):
                 body = [each for name, each in model.named_parameters() if not name.startswith("fc.")]
@@ -169,7 +169,7 @@ class Files(nn.Module):
                 for place, layer in enumerate(own.head):
                     model.fc[place].load_state_dict(layer.state_dict(), strict=False)
                 model.fc[0].bias.zero_()  # before BatchNorm it is nothing; ours has none
-            self.moco.linear.load_state_dict(own.learned.classifier.state_dict())
+            self.moco.linear.load_state_dict(own.classifier.state_dict())
             self.moco.queue.copy_(own.queue.keys)
             self.moco.queue_l.copy_(own.queue.labels)
         if not dist.is_initialized():  # they shuffle over ranks

@@ -8,9 +8,8 @@ parameters ("option A").
 7x7 one of stride 2, and no max-pool: a stride of 8 for 32. SimCLR describes them for CIFAR-10
 (https://arxiv.org/abs/2002.05709, appendix B.9); SupCon, PiCO and solo-learn train them. As everywhere in
 timm, the last BatchNorm of a block starts at zero; the code of SupCon and PiCO starts it at one:
-`zero_init_last: false`. Two further arguments are for weights that others trained with another stem:
-`stem_padding` (1; solo-learn has 2 on CIFAR, so its maps are 34 pixels wide) and `stem_act` (true; lightly's
-CIFAR examples lack the ReLU).
+`zero_init_last: false`. `stem_padding` (1) is for weights that others trained: solo-learn has 2 on CIFAR, so
+its maps are 34 pixels wide.
 """
 
 from copy import deepcopy
@@ -112,7 +111,7 @@ def _stage(in_chs: int, out_chs: int, blocks: int, stride: int) -> nn.Sequential
     return nn.Sequential(first, *(BasicBlock(out_chs, out_chs) for _ in range(blocks - 1)))
 
 
-def _resnet(*, stem_padding: int = 1, stem_act: bool = True, **kwargs: Any) -> ResNet:
+def _resnet(*, stem_padding: int = 1, **kwargs: Any) -> ResNet:
     """Build timm's ResNet and exchange its stem; names of modules and parameters stay timm's."""
     for key in {"stem_type", "stem_width", "replace_stem_pool"} & kwargs.keys():
         raise TypeError(f"{key} has no effect: the stem is one 3x3 convolution")
@@ -123,8 +122,6 @@ def _resnet(*, stem_padding: int = 1, stem_act: bool = True, **kwargs: Any) -> R
         first.in_channels, first.out_channels, 3, padding=stem_padding, bias=False, **like
     )
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm's other ones
-    if not stem_act:
-        model.act1 = nn.Identity()
     model.maxpool = nn.Identity()
     stem, *stages = model.feature_info
     model.feature_info = [

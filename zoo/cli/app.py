@@ -87,7 +87,7 @@ def check_early(
     if data is not None:
         from zoo.data.config import parse_data_spec, path_of
 
-        if not exists(str(path_of(data))):
+        if not data.startswith("hub:") and not exists(str(path_of(data))):
             parse_data_spec(data)
     if out is not None and isfile(out):
         raise ZooError(f'--out: found the file "{out}", expected a folder to create')

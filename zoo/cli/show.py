@@ -159,8 +159,10 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     tables = dict[str, dict[str, Mapping[str, Any]]]()
     for entry in entries:
         label, rows = entry["protocol"], tables.setdefault(entry["data"], {})
-        settings = entry.get("settings", {})
+        settings = entry.get("settings") or {}
         label += "".join(f" {key}={settings[key]}" for key in _TELLING.get(label, ()) if key in settings)
-        rows[f"{label} again" if label in rows else label] = entry["metrics"]
+        while label in rows:
+            label += " again"
+        rows[label] = entry["metrics"]
     for data, rows in tables.items():
         print(f"{data}: percent, test split", plain(rows, first="protocol"), sep="\n")

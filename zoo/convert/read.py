@@ -66,7 +66,8 @@ def fetch(name: str) -> Path:
         if not isfile(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(entry.url, str(file))
-        md5 = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+        with file.open("rb") as stream:
+            md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise ReleaseError(f"{name}: {entry.url}: {error}") from None
     if not md5.startswith(entry.md5):

@@ -90,12 +90,6 @@ def _detect_tree(root: Path) -> DataConfig | None:
     return _config(Folder(train=".")) if direct or sources.has_image(root) else None
 
 
-def folder_for(config: DataConfig, root: Root) -> Root:
-    """Return the folder that several data share, or None for data that cannot lie in it."""
-    is_elsewhere = config.source.kind in ("digits", "memory") and not isinstance(root, MemoryImages)
-    return None if is_elsewhere else root
-
-
 def _holds(root: Path, config: DataConfig) -> bool:
     """Return whether what a source reads lies in a folder."""
     source = sources.as_archive(config.source)
@@ -119,8 +113,8 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
         return as_data(data)
     if data is None:
         return Given(own, None, is_own=True)
-    path = path_of(data)
-    if path and isdir(path) and folder_for(own, path) and (_holds(path, own) or detect(path) is None):
+    path = None if own.source.kind in ("digits", "memory") else path_of(data)  # which lie in no folder
+    if path and isdir(path) and (_holds(path, own) or detect(path) is None):
         return Given(own, path, is_own=True)
     given = as_data(data)
     is_same = given.config.source == own.source and not (given.config.long_tail or given.config.subset)
@@ -129,14 +123,12 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
     return Given(own, given.root, is_own=True) if is_own else given
 
 
-def own_root(data: Data, *configs: DataConfig) -> Root:
-    """Return the place of the own data of a recipe, or of some of several; raise DataError for other data."""
-    if data is None or not configs:
-        return None
-    found = next((given for config in configs if (given := resolve(data, config)).is_own), None)
-    if found is None:
+def own_root(data: Data, config: DataConfig) -> Root:
+    """Return the place of a recipe's own data; raise DataError for other data."""
+    found = resolve(data, config)
+    if not found.is_own:
         name = f'"{data}"' if isinstance(data, str | Path) else plain_kind(data)
-        raise DataError(f"data: found {name}, expected the recipe's own: {configs[0].source.kind}")
+        raise DataError(f"data: found {name}, expected the recipe's own: {config.source.kind}")
     return found.root
 
 

@@ -30,7 +30,7 @@ from zoo.release.tensors import to_rgb
 CPU_PART = 128
 DETAIL = 1.5  # pixels a side of a crop for one that is made of them; JPEGs with more are decoded smaller
 View = Sequence[ops.Op]
-Key = tuple[int, ...]  # epoch, place in the data set, and where images come again their place in the epoch
+Key = tuple[int, ...]  # epoch, place in the data set; if images may repeat in an epoch, also the place in it
 Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[1, 3, h, w]`, uint8, or its error
 
 

@@ -197,7 +197,7 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
     first = np.array(store.first_rows(), dtype=np.int64)
     for row in np.flatnonzero((numbers < 0) | (numbers != numbers[first])).tolist():
         found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
-        choices = f"one of {few(classes)}.{did_you_mean(label, classes)}"
+        choices = f"one of {few(classes)}.{did_you_mean(label, classes)}" if classes else "0, 1, ..."
         expected = choices if numbers[row] < 0 else f"{str(labels[first[row]])[:80]!r} as before"
         raise DataError(f"{where}: {found} {label!r}, expected {expected}")
     return ImageDataset(store, numbers, tuple(classes), settings=store.settings)

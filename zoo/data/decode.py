@@ -133,7 +133,7 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
 def content_key(dataset: ImageDataset, *settings: object) -> str | None:
     """Return a hash of settings and of what decides the pixels, in order; None where only decoding tells.
 
-    That are the files that images are decoded from, with their sizes and times, or an array's pixels.
+    What decides them: the files they are decoded from, with their sizes and times, or an array's pixels.
     """
     files, selection = dataset.encoded() or ((), "")
     key = hashlib.sha256(f"{PIL.__version__} {settings} {len(dataset)} {selection}".encode())

@@ -18,6 +18,12 @@ def _ordered(bounds: list[float]) -> list[float]:
     return bounds
 
 
+def _odd(found: int) -> int:
+    if found % 2 == 0:
+        raise ValueError(f"found {found}, expected an odd number")
+    return found
+
+
 _Two = Field(min_length=2, max_length=2)
 PositiveRange = Annotated[list[Annotated[float, Field(gt=0)]], _Two, AfterValidator(_ordered)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -74,7 +80,7 @@ class GaussianBlur(Config):
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5
     sigma: PositiveRange = Field([0.1, 2.0], description="Range of the standard deviation, in pixels.")
-    kernel_size: PositiveInt = 23
+    kernel_size: Annotated[PositiveInt, AfterValidator(_odd)] = 23
 
 
 class Solarize(Config):
@@ -109,9 +115,9 @@ class AutoAugment(Config):
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["cifar10"]
     variant: Literal["torchvision", "paco"] = "torchvision"
-    """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
-    translations by whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a): grey (128)
-    moves in, shears are bicubic, rotations go anticlockwise, and Solarize begins with a share of 256."""
+    """Whose operations these are. `torchvision`: black moves in, shears take the nearest pixel, rotations go
+    both ways, translations by whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a):
+    grey (128) moves in, shears are bicubic, rotations go anticlockwise, Solarize begins with a share."""
 
 
 class RandAugment(Config):

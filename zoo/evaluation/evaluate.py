@@ -15,7 +15,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, as_data, resolve, whole
 from zoo.data.config import Folder
-from zoo.data.dataset import OtherImages, Root, Split
+from zoo.data.dataset import OtherImages, Root, Split, data_words
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import Encoder, open_encoder
@@ -83,9 +83,11 @@ def evaluate(
     place = as_data(data) if release is None else own_data(release, data)
     recorded = dict[str, dict[str, Any]]()
     if release is not None and place.is_own:
+        words = data_words(release.config["zoo"]["dataset"])
         for entry in reversed(release.metrics["evaluations"]):  # of several, the first one counts
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-            recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
+            if entry["data"] == words:
+                recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
     # every mistake shows before anything is measured
     protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]
     idle = [name for name in names if name not in TRAINED]

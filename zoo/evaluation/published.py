@@ -55,8 +55,8 @@ def train_classifier(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Train a linear layer on a copy of the encoder, frozen or with it; return logits of the test images.
 
-    Beside these `[N, C]` the backend of the views, and how many images few labels are. The encoder is left
-    alone: neither its weights nor their memory format change.
+    Also returns which backend made the views and, for few labels, how many images have one. The logits are
+    `[N, C]`; the encoder's weights and their memory format do not change.
 
     Raises:
         Interrupted: on SIGINT or SIGTERM, with the state saved.
@@ -85,7 +85,8 @@ def train_classifier(
     assert isinstance(trained, Classify)
     features = data.test
     if isinstance(protocol, SemiSupervisedProtocol):
-        features = replace(data.encoder, model=trained.encoder).encode(data.test_images).features
+        tuned = replace(data.encoder, model=trained.encoder, release=None)  # whose kept features are others
+        features = tuned.encode(data.test_images).features
     logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}
 

@@ -78,7 +78,8 @@ def pretrain(
     resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # torchrun began anew
     if holds_release(out):
         finished = hub.open(out)
-        if resume and is_same(dict(finished.recipe), settle(planned, finished.recipe["training"])):
+        trained = finished.recipe.get("training")  # no part of a converted one's
+        if resume and trained and is_same(dict(finished.recipe), settle(planned, trained)):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     run, settings = RunFolder(out / "run"), planned.training

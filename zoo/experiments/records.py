@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from zoo import catalog, hub
-from zoo.config import Config, is_number, parse
+from zoo.config import Config, flat, is_number, parse
 from zoo.data.dataset import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
@@ -189,14 +189,6 @@ def from_release(release: Release) -> RunRecord:
         **{key: training.get(key) for key in _RECORDED},
     }
     return parse(RunRecord, entry, str(release.path), ReleaseError)
-
-
-def flat(plain: Any, path: str = "") -> dict[str, Any]:
-    """Return the leaves of nested sections by dotted key; so are lists of sections."""
-    nested = isinstance(plain, list) and any(isinstance(each, Mapping | list) for each in plain)
-    items: Any = plain.items() if isinstance(plain, Mapping) else enumerate(plain) if nested else ()
-    below = {k: v for key, value in items for k, v in flat(value, f"{path}.{key}" if path else key).items()}
-    return below or {path: plain}
 
 
 def recipe_leaves(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     if changed:
         values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
         notes.append(f"changed from the recipe: {values}")
-    # a key that the schema has got since is null or false in what it reads of older runs
+    # keys that are newer than a run are null or false in its record, and make no difference
     decisive = {key: value for key, value in run.decisive.items() if value is not None and value is not False}
     return {
         "group": json.dumps([run.name, run.train_sha256, decisive, chosen.kind], sort_keys=True),

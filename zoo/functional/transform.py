@@ -19,8 +19,8 @@ def sample_beta(
     device: torch.device | str | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw float32 from the symmetric Beta(alpha, alpha), alpha > 1/2, in closed form from two uniforms.
-    X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V), exact. The generator is on the same device.
+    """Draw float32 from the symmetric Beta(alpha, alpha), alpha > 1/2; the generator is on the same device.
+    X = 1/2 + 1/2 sqrt(1 - U^(2 / (2 alpha - 1))) cos(2 pi V) with U and V uniform in 0..1, exact.
     Source: Ulrich 1984, as in Devroye 1996, "Random variate generation in one line of code".
     """
     if not alpha > 0.5:

@@ -47,7 +47,7 @@ class Objective(nn.Module):
     """
 
     Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
-    num_views: ClassVar[int]  # of an image in a batch; of zoo's own, this and the next are in their Config
+    num_views: ClassVar[int]  # of an image in a batch; zoo's own objectives have it in their Config
     from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
     without_labels: ClassVar[bool] = False  # whether it learns where the label of every image is -1
     epoch: float = 0.0  # how far training is, with fraction; the loop sets it before each step

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from zoo.config import Config, named_by
 from zoo.modules import schedule
@@ -20,7 +20,7 @@ class ObjectiveConfig(Config):
     """Of the objective, e.g. `paco`."""
 
     num_views: ClassVar[int] = 2
-    """Of an image in a batch. A recipe has to fit this and the next two, see `zoo.objectives.Objective`."""
+    """Of each image in a batch. `zoo.objectives.Objective` explains what is fixed for a class, as this is."""
     from_candidates: ClassVar[bool] = False
     learns_centers: ClassVar[bool] = False
 
@@ -305,9 +305,10 @@ class ClassifyConfig(ObjectiveConfig):
     num_views, learns_centers = 1, True
     name: Literal["classify"]
     loss: Annotated[
-        Annotated[Literal["cross_entropy", "balanced_softmax"], Tag("<value>")]
+        Annotated[Literal["cross_entropy", "balanced_softmax", "logit_adjustment", "ldam"], Tag("<value>")]
         | Annotated[Annotated[LogitAdjustmentLoss | LDAMLoss, Field(discriminator="name")], Tag("<section>")],
         Discriminator(schedule.section_or_value),
+        BeforeValidator(lambda found: {"name": found} if found in ("logit_adjustment", "ldam") else found),
     ] = "cross_entropy"
     """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0

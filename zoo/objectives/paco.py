@@ -14,28 +14,17 @@ from zoo.objectives.config import CenterConfig, GPaCoConfig, PaCoConfig
 from zoo.objectives.momentum_contrast import Pairs, WithKeyEncoder, WithQueue
 
 
-class LearnedCenters(nn.Module):
-    """One learnable center per class: the rows of a linear layer F on the pooled features."""
-
-    log_prior: Tensor
-
-    def __init__(self, encoder: nn.Module, config: CenterConfig, info: DataInfo) -> None:
-        super().__init__()
-        self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
-        prior = functional.log_prior(info.class_counts)
-        self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the centers' logits `[B, C]` of features `[B, D_f]`, without the prior."""
-        return full_logits(self.classifier, features)
-
-
 class ParametricContrast(WithQueue):
     """What PaCo and GPaCo share: a loss of samples and learned centers together."""
 
+    log_prior: Tensor
+
     def __init__(self, config: CenterConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        self.learned = LearnedCenters(encoder, config, info)
+        # its rows are the centers, one for each class
+        self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
+        prior = functional.log_prior(info.class_counts)
+        self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
 
     def contrast_with_centers(self, batch: Batch, pairs: Pairs, *features: Tensor) -> Output:
         """Return the loss of the first view's anchors, or of both views' where `features` are of both.
@@ -45,12 +34,12 @@ class ParametricContrast(WithQueue):
         config, labels = self.config, batch.labels
         q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
         others = self.from_others(q, k, labels)
-        logits = [self.learned(x) for x in features]  # c . F(x)
+        logits = [full_logits(self.classifier, x) for x in features]  # c . F(x), without the prior
         names = {"tau", "alpha", "beta", "gamma", "center_tau", "reduction", "label_smoothing"}
         settings = config.model_dump(include=names)
 
         def loss(q: Tensor, k: Tensor, logits: Tensor) -> Tensor:
-            given = (q, k, labels, queue, queue_labels, logits, self.learned.log_prior)
+            given = (q, k, labels, queue, queue_labels, logits, self.log_prior)
             return functional.paco(*given, **settings, others=others)
 
         total = loss(q, k, logits[0])
@@ -62,7 +51,7 @@ class ParametricContrast(WithQueue):
 
     def centers(self) -> Centers:
         """Return the centers learned so far."""
-        return Centers(*as_linear(self.learned.classifier), self.class_counts)
+        return Centers(*as_linear(self.classifier), self.class_counts)
 
 
 class PaCo(ParametricContrast, WithKeyEncoder):

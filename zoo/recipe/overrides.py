@@ -35,7 +35,7 @@ def as_overrides(overrides: Overrides) -> list[str]:
     """
     if isinstance(overrides, Mapping):
         return [override_of(key, value) for key, value in overrides.items()]
-    return [str(each) for each in overrides]
+    return [str(each) for each in ([overrides] if isinstance(overrides, str) else overrides)]
 
 
 def override_of(key: str, value: Any, where: str = "overrides: ") -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from os.path import isdir
 from pathlib import Path
@@ -26,12 +26,6 @@ def license_on_hub(license: str) -> tuple[str, str | None]:
     """Return what a card's metadata say of a licence: `license`, and `license_name` where none is listed."""
     name = license.lower()
     return (name, None) if name in LICENSES else ("other", re.sub(r"[^a-z0-9.]+", "-", name).strip("-."))
-
-
-def inherited_license(licenses: Iterable[str]) -> str:
-    """Return the licence of weights made from weights with these: a foreign one, "other" for several."""
-    others = {*licenses} - {format.LICENSE}
-    return "other" if len(others) > 1 else next(iter(others), format.LICENSE)
 
 
 def start_of(recipe: Mapping[str, Any]) -> str | None:

@@ -15,8 +15,7 @@ from zoo.evaluation.measure import ProbeData, measure
 from zoo.evaluation.published import ProbeRun
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
-from zoo.release import provenance, write_release
-from zoo.release.provenance import inherited_license
+from zoo.release import format, provenance, write_release
 from zoo.release.tensors import ImageList, round_to_half
 from zoo.report.pictures import draw_pictures
 from zoo.report.sample import Sample
@@ -123,7 +122,8 @@ def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict
 
 
 def inherited(recipe: Recipe) -> str:
-    """Return the licence of the weights, that of those they were trained or distilled from."""
+    """Return the licence of the weights: a foreign one that they were made from, "other" for several."""
     plain = recipe.model_dump()
     sources = filter(None, [*provenance.teachers_of(plain), provenance.start_of(plain)])
-    return inherited_license(str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources)
+    others = {str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources} - {format.LICENSE}
+    return "other" if len(others) > 1 else next(iter(others), format.LICENSE)

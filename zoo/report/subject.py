@@ -28,7 +28,11 @@ from zoo.training.stages import recorded
 
 Row = Mapping[str, Any]
 Array = NDArray[np.float64]
-GRADIENTS = ("class_gradient", "feature_gradient", "center_gradient")  # norms, recorded of each class
+GRADIENTS = {  # norms, recorded of each class
+    "class_gradient": "of a class: all its images",
+    "feature_gradient": "of one image: mean in its class",
+    "center_gradient": "of the class's center",
+}
 
 
 @dataclass(eq=False)

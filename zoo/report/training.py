@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from zoo.functional import FEW_BELOW, MANY_ABOVE
 from zoo.report.style import FAINT, draw_lines, figure, groups_of, panels, plain_log
-from zoo.report.subject import Array, Subject
+from zoo.report.subject import GRADIENTS, Array, Subject
 
 _PAIRS = {"positive": "positive", "negative": "negative", "same_class": "one class"}
 _SCORES = [f"{pairs}_{what}" for pairs in _PAIRS for what in ("score", "variance")]
@@ -24,11 +24,6 @@ _SHOTS = {
     "_few": f"few (< {FEW_BELOW})",
 }
 _ELSEWHERE = re.compile(rf"({'|'.join(_SCORES)})(_ft)?|.*(_many|_medium|_few)")
-_GRADIENTS = {
-    "class_gradient": "of a class: all its images",
-    "feature_gradient": "of one image: mean in its class",
-    "center_gradient": "of the class's center",
-}
 
 
 def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: str, what: str) -> None:
@@ -99,7 +94,7 @@ def balance(subjects: Sequence[Subject]) -> Figure:
 
     Means over the training (Cui et al. 2021, figure 2); of 40 classes or more, running means.
     """
-    keys = [key for key in _GRADIENTS if any(key in subject.gradients for subject in subjects)]
+    keys = [key for key in GRADIENTS if any(key in subject.gradients for subject in subjects)]
     made, axes_of = panels(len(keys), 1.6, sharex=True)
     for axes, key in zip(axes_of, keys, strict=True):
         shares = {tuple(sorted(subject.class_counts.tolist(), reverse=True)) for subject in subjects}
@@ -111,7 +106,7 @@ def balance(subjects: Sequence[Subject]) -> Figure:
             if lines:
                 draw_lines(axes, pd.concat(lines, axis=1), group[0].place, group[0].group)
         axes.set_yscale("log", nonpositive="mask")
-        axes.set(title=_GRADIENTS[key], ylabel="relative to mean")
+        axes.set(title=GRADIENTS[key], ylabel="relative to mean")
         plain_log(axes.yaxis)
     axes_of[-1].set_xlabel("classes, the most frequent first")
     return made

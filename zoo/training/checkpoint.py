@@ -11,7 +11,7 @@ from zoo.errors import TrainingError, ZooWarning, first_line
 from zoo.files import read_object, sync, write_atomic, write_text, writing
 from zoo.release.format import sha256
 
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 _NAME = f"step-{'[0-9]' * 9}"
 
 
@@ -44,11 +44,11 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
             torch.save({"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}, opened)
         sync(temporary)
         file.unlink(missing_ok=True)  # a damaged one that was passed over; the record comes first
-        write_text(file.with_suffix(".json"), json.dumps({"sha256": sha256(temporary)}), parents=False)
+        write_text(file.with_suffix(".json"), json.dumps({"sha256": sha256(temporary)}))
 
     try:
         with writing(f'checkpoint "{file}"', TrainingError):
-            write_atomic(file, write, parents=False)
+            write_atomic(file, write)
     except RuntimeError as error:  # torch's own, where a disk is full
         raise TrainingError(f'checkpoint "{file}" cannot be written: {first_line(error)[:200]}') from None
     # later ones were passed over as damaged: this run has come from before them

@@ -1,4 +1,4 @@
-"""What a training leaves, or has by a checkpoint, and what a release records of how it was trained."""
+"""What a finished training or a checkpoint gives, and what a release records of how it was trained."""
 
 import math
 import os

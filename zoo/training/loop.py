@@ -38,8 +38,8 @@ def train(
 ) -> Trained:
     """Train `objective` on `dataset` as `recipe` says, keeping its state in `run`.
 
-    `dataset` has all training images; with early stopping a part of them is held out here, and no batch has
-    it. Views, order and every other random number are functions of (seed, step), so a run that was stopped
+    `dataset` has all training images; with early stopping a part of them is held out here and not trained
+    on. Views, order and every other random number are functions of (seed, step), so a run that was stopped
     anywhere and resumed ends in the same weights, bit for bit on a CPU, as one that was not.
 
     Interrupted after a SIGINT, SIGTERM, SIGHUP or SIGUSR1, with the state saved; TrainingError if a loss or

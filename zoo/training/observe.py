@@ -122,7 +122,7 @@ class Observation:
 
     def _center_gradients(self) -> Tensor:
         """Return the norm of the gradient of each class's center `[C + 1]`; zeros where there is none."""
-        classifier = getattr(getattr(self._objective, "learned", self._objective), "classifier", None)
+        classifier = getattr(self._objective, "classifier", None)
         weight, norms = getattr(classifier, "weight", None), torch.zeros_like(self._sums[3])
         if weight is not None and weight.grad is not None:  # one row per class `[C, ...]`
             self._has_centers = True
@@ -209,7 +209,7 @@ def _probabilities(objective: PaCo | GPaCo | SupCon, held: Mapping[str, Any]) ->
     centers, weights = None, {"alpha": 1.0, "beta": 0.0, "gamma": 1.0, "label_smoothing": 0.0}
     if not isinstance(objective, SupCon):
         weights = {name: getattr(objective.config, name) for name in weights}
-        centers = (held["center_logits"] + objective.learned.log_prior) / objective.config.center_tau
+        centers = (held["center_logits"] + objective.log_prior) / objective.config.center_tau
     found = functional.contrast_probabilities(**given, centers=centers, gamma=weights["gamma"])
     sides = {"": found}
     if weights["gamma"] > 0:  # without samples in the denominator the loss has no minimum

@@ -16,7 +16,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from zoo.catalog import recipe_text
-from zoo.config import leaves
+from zoo.config import flat
 from zoo.data import ImageDataset
 from zoo.data.dataset import content_ids
 from zoo.errors import InUse, TrainingError
@@ -30,13 +30,14 @@ from zoo.training.logging import Trackers
 _COMPARED = 64  # images whose pixels have to be the same when a run goes on
 LOCK_SECONDS = 10.0  # data workers of a killed process hold a lock until they notice
 # keys that may change when a run goes on; optimizer state is saved in the memory layout of channels_last
-CHANGEABLE = COMPUTATION - {"training.precision", "training.channels_last"}
+CHANGEABLE = tuple(f"{k}." for k in COMPUTATION - {"training.precision", "training.channels_last"})
 
 
 def check_same_run(earlier: Recipe, now: Recipe, folder: Path) -> None:
     """Refuse, naming each key, recipes that differ in more than hardware and what the training ignores."""
     changes = _differences(earlier.model_dump(mode="json"), now)
-    if others := [f"{k} was {was!r}, is {new!r}" for k, (was, new) in changes.items() if k not in CHANGEABLE]:
+    fixed = [key for key in changes if not f"{key}.".startswith(CHANGEABLE)]
+    if others := ["{} was {!r}, is {!r}".format(key, *changes[key]) for key in fixed]:
         raise TrainingError(f'"{folder}" holds a run of another recipe: {"; ".join(others)}')
 
 
@@ -46,9 +47,8 @@ def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
 
 
 def _differences(earlier: dict[str, Any], now: Recipe) -> dict[str, tuple[Any, Any]]:
-    before, after = dict(leaves(earlier)), dict(leaves(now.model_dump(mode="json")))
-    pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    before, after = flat(earlier), flat(now.model_dump(mode="json"))
+    return {k: (before.get(k), after.get(k)) for k in {**before, **after} if before.get(k) != after.get(k)}
 
 
 class RunFolder:
@@ -134,7 +134,7 @@ class RunFolder:
             raise TrainingError(f'"{self.path}" began on {begun}, found {found}; expected the same images')
         if record:
             with self._writing():
-                write_text(self.data_file, json.dumps(found) + "\n", parents=False)
+                write_text(self.data_file, json.dumps(found) + "\n")
 
     def checkpoints(self) -> dict[int, Path]:
         """Return the checkpoint files by their steps, newest first."""
