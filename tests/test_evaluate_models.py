@@ -10,6 +10,7 @@ import torchvision
 from torch import nn
 
 import zoo
+from tests.data_fixtures import photo
 from tests.release_helpers import trained_encoder
 from zoo.errors import DataError
 from zoo.evaluation import extract
@@ -25,7 +26,18 @@ def test_evaluate_takes_any_model_and_a_data_spec() -> None:
 
     entry = zoo.evaluate(Pixels(), "knn", "digits", k=1)
     assert entry["metrics"]["accuracy"] > 95  # digits are easy with all 1,250 training images
-    assert (entry["data"], entry["preprocess"]) == ("digits", PIXELS)
+    assert (entry["data"], entry["preprocess"]) == ("digits", PIXELS | {"crop_mode": "center"})
+
+
+@pytest.mark.parametrize("mode", ["center", "squash", "border"])
+def test_images_are_cropped_as_the_model_says(mode: str) -> None:
+    class Pixels(nn.Flatten):
+        pretrained_cfg = PIXELS | {"input_size": (3, 8, 8), "crop_pct": 0.5, "crop_mode": mode}
+
+    picture = photo(20, 60, 0)
+    config = timm.data.resolve_data_config(pretrained_cfg=Pixels.pretrained_cfg)
+    expected = timm.data.create_transform(**config)(picture).flatten()
+    torch.testing.assert_close(torch.as_tensor(zoo.embed(Pixels(), [picture]).features[0]), expected)
 
 
 def test_evaluate_looks_through_wrappers_for_what_a_model_says_of_its_images() -> None:

@@ -5,8 +5,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torchvision import transforms
 
 import zoo
@@ -16,6 +18,7 @@ from zoo.data import open_dataset
 from zoo.errors import ZooError
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data
+from zoo.experiments.records import from_release
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import PROTOCOLS
 from zoo.release.card import check_card
@@ -32,6 +35,30 @@ def test_recorded_settings_are_defaults_on_own_data_alone_and_each_can_be_change
     again = zoo.evaluate(copied, "few_shot")  # no protocol of the recipe: as its entry has it
     assert (again["settings"]["shots"], again["seed"]) == (2, 3)
     assert len(zoo.open(copied).metrics["evaluations"]) == count + 1
+    zoo.evaluate(copied, "knn", k=50)
+    repeated = [zoo.evaluate(copied, "knn")["settings"]["k"] for _ in range(3)]
+    assert repeated == [5, 5, 5], "the first of several counts, however often it is repeated"
+
+
+def test_other_images_of_the_same_names_are_other_data(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    places = [tmp_path / name / "photos" for name in ("own", "other")]
+    for place in places:
+        for split, count in (("train", 6), ("val", 3)):
+            for number, name in enumerate("abc"):
+                (place / split / name).mkdir(parents=True)
+                for i in range(count):
+                    pixels = generator.integers(60 * number, 60 * number + 90, (8, 8, 3), dtype=np.uint8)
+                    Image.fromarray(pixels).save(place / split / name / f"{i}.png")
+    changes = ["training.epochs=2", "training.batch_size=6"]
+    tuned = zoo.finetune(init=PACO, data=places[0], out=tmp_path / "tuned", overrides=changes)
+    zoo.evaluate(tuned, "knn", places[0], k=3)
+    own, other = (zoo.evaluate(tuned, "knn", place) for place in places)
+    assert (own["own"], own["settings"]["k"], other["own"], other["settings"]["k"]) == (True, 3, False, 20)
+    assert own["data"] == other["data"] and own["train_set"]["sha256"] != other["train_set"]["sha256"]
+    record = from_release(zoo.open(tuned.path))
+    assert [each.settings.get("k") for each in record.evaluations if each.protocol == "knn"] == [3]
+    check_card(tuned.path, zoo.open(tuned.path).config)
 
 
 def test_several_protocols_encode_each_image_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ def test_downloads_and_shipped_releases_are_pushed_without_being_changed(pushed,
 @pytest.mark.parametrize(("source", "sent"), [("cifar10", True), ("folder", False)])
 def test_hashes_of_own_images_are_not_sent(hub, tmp_path, source, sent):
     images = {"train": ImageList(np.arange(1347), "a" * 64)}
-    facts = {"name": "x", "sha256": "a" * 64, "num_images": 1347, "source": source}
+    facts = {"name": "x", "sha256": "a" * 64, "num_images": 1347, "source": source, "hub_id": "alice/private"}
     release = release_of(tmp_path / "own", trained_encoder(), images=images, dataset=facts)
     address = push(release, hub)
     assert ("images.safetensors" in hub.files(REPO)) == bool(zoo.pull(REPO).images) == sent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from zoo import catalog
 from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, check_early, comma_separated, with_device
 from zoo.errors import ZooError, few
 from zoo.files import RUNS
-from zoo.recipe.overrides import PLAIN
+from zoo.recipe.overrides import PLAIN, override_of
 
 if TYPE_CHECKING:
     from zoo.experiments.sweep import Sweep
@@ -33,7 +32,7 @@ def sweep(
     """
     pairs = [pair.partition("=") for pair in settings or []]
     vary = {key.strip(): comma_separated(f"--set {key}", f"[{values}]") for key, _, values in pairs}
-    first = [f"{key}={json.dumps(values[0])}" for key, values in vary.items() if values]
+    first = [override_of(key, values[0], "--set: ") for key, values in vary.items() if values]
     for each in recipes if recipes[0] not in catalog.list_sweeps() and not isfile(recipes[0]) else ():
         check_early(recipe=each, changes=first)
     check_early(data=data, out=out)

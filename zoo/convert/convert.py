@@ -219,7 +219,7 @@ def _preprocess(
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
     found["input_size"] = stated.get("img_size") or size
-    found = {key: found[key] for key in Input.model_fields} | dict(given)
+    found = {key: found[key] for key in Input.model_fields if key in found} | dict(given)
     return Preprocess(**parse(Input, found, "preprocess", ReleaseError).model_dump())
 
 

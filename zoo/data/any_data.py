@@ -17,7 +17,7 @@ Data = Any
 
 - a folder, `CLASS/IMAGE`, `train/CLASS/IMAGE` with `val`, `valid`, `validation` or `test` beside it, images
   alone, or parquet files; one .parquet file, or a list of images (.txt, .csv);
-- a spec, see `zoo.data.config.parse_data_spec`, or `hub:org/name`, see `zoo.data.sources.fetch_tables`;
+- a spec, see `zoo.data.config.parse_data_spec`, or `hub:org/name`, see `zoo.hub.client.fetch_tables`;
 - a Hugging Face `Dataset`, a torch `Dataset` of images or (image, label), or a dict of such, by their parts;
 - a list of PIL images, paths, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]`, or (image, label).
 
@@ -41,8 +41,10 @@ def as_data(data: Data) -> Given:
         images = data if isinstance(data, MemoryImages) else MemoryImages(data)
         return Given(_config(images.source, has_test="test" in images.sets), images)
     if isinstance(data, str) and data.startswith("hub:"):
+        from zoo.hub.client import fetch_tables
+
         place, _, query = data.removeprefix("hub:").partition("?")
-        folder = sources.fetch_tables(place)
+        folder = fetch_tables(place)
         return as_data(f"parquet:{folder}?{query}" if query else folder)
     if isfile(path) and path.suffix.lower() in TABLES:
         is_parquet = path.suffix.lower() == ".parquet"

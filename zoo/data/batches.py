@@ -299,17 +299,19 @@ def eval_images(
     device: torch.device | str,
     workers: int = 0,
     errors: dict[int, str] | None = None,
+    crop_mode: str = "center",
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
 
     Pixels are those of timm's evaluation transform as `eval_view` has it; `mean` and `std` are for values in
-    0..1. An unreadable image is a DataError; `errors` gets what is wrong with each instead, by its place.
+    0..1, `crop_mode` is timm's. An unreadable image is a DataError; `errors` gets what is wrong with each
+    instead, by its place.
     """
     from timm.data import create_transform
 
-    how = {"interpolation": eval_view.interpolation, "crop_pct": eval_view.crop_pct}
-    # the prefetcher's form leaves values in 8 bits; they are normalised in batches
-    transform = create_transform(eval_view.size, **how, use_prefetcher=True)
+    how = {"interpolation": eval_view.interpolation, "crop_pct": eval_view.crop_pct, "crop_mode": crop_mode}
+    # the prefetcher's form leaves values in 8 bits, normalised in batches; the mean is a border's colour
+    transform = create_transform(eval_view.size, **how, mean=tuple(mean), use_prefetcher=True)
     samples, device = Samples(partial(whole_image, dataset, transform)), torch.device(device)
     labels, every = torch.from_numpy(dataset.labels.copy()), range(len(dataset))
     channel_mean, channel_std = (torch.tensor(each, device=device).view(3, 1, 1) for each in (mean, std))

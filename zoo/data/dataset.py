@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -146,6 +147,19 @@ class ImageDataset:
         """Return the images without classes: every label is -1."""
         return replace(self, labels=np.full(len(self), -1), class_names=(), candidates=None)
 
+    def sampled(self) -> str:
+        """Return a hash of some of the images, evenly spaced: of a file its size and beginning, or pixels."""
+        digest = hashlib.sha256()
+        for row in range(0, len(self), -(-len(self) // _SAMPLED) or 1):
+            item = self.item(row)
+            with suppress(OSError, DataError):  # whoever needs an unreadable one reports it
+                if not isinstance(item, Path):
+                    digest.update(item if isinstance(item, bytes) else np.asarray(self.image(row)).tobytes())
+                elif item.is_file():  # reading a pipe may never end
+                    with item.open("rb") as file:
+                        digest.update(f"{os.fstat(file.fileno()).st_size}\n".encode() + file.read(1 << 16))
+        return digest.hexdigest()
+
     def describe(self) -> dict[str, Any]:
         """Return plain values that identify the data set: settings, counts, and a hash of its images."""
         digest = hashlib.sha256(str(self.settings.get("content", "")).encode())
@@ -285,10 +299,7 @@ class MemoryImages:
         self.sets = {split: labelled(store, trained) for split, store in stores.items()}
         digest = hashlib.sha256()
         for found in self.sets.values():
-            digest.update(found.describe()["sha256"].encode())
-            for row in range(0, len(found), -(-len(found) // _SAMPLED)):
-                if not isinstance(found.item(row), Path):
-                    digest.update(np.asarray(found.image(row)).tobytes())
+            digest.update(f"{found.describe()['sha256']} {found.sampled()}".encode())
         name = type(next(iter(parts.values()))).__name__.lower()
         self.source = Memory(name=name, sha256=digest.hexdigest())
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from glob import glob
 from os.path import exists, isdir
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -198,23 +198,6 @@ def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
     return replace(store, settings=_hub_facts(root))
 
 
-def fetch_tables(place: str) -> Path:
-    """Fetch parquet files of the Hub, `org/name[/FOLDER][@REVISION]`, into its cache; return their folder.
-
-    Where the Hub does not answer, what the cache has of the commit, or of the branch's last one, is taken.
-    """
-    from huggingface_hub import snapshot_download
-
-    from zoo.hub.client import hub_errors
-
-    path, _, revision = place.partition("@")
-    repo, inside = "/".join(path.split("/")[:2]), PurePosixPath(*path.split("/")[2:])
-    keys: Any = {"repo_type": "dataset", "revision": revision or None, "library_name": "zoo"}
-    with hub_errors(f'Hub data set "{place}"', DataError):
-        folder = Path(snapshot_download(repo, allow_patterns=str(inside / "*.parquet"), **keys), inside)
-    return folder / "data" if isdir(folder / "data") else folder
-
-
 _READERS: dict[str, Callable[[Any, Split, Path], ImageStore]] = {
     **{"digits": open_digits, "cifar10": open_cifar, "cifar100": open_cifar},
     **{"folder": open_folder, "list": open_list, "parquet": open_parquet},
@@ -243,6 +226,9 @@ def open_dataset(
         raise DataError(f"{lacking}, expected CLASS/IMAGE in a folder, or (image, label) in Python")
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
+    content = source.sha256 if isinstance(source, Memory) else None
+    if source.kind in ("folder", "list", "parquet") and as_archive(source) is source:  # no CIFAR
+        content = found.sampled()
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
     settings = {
         "name": data_name(source, root),
@@ -251,7 +237,7 @@ def open_dataset(
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
         **{key: section.model_dump() for key, section in optional.items() if section},
-        **({"content": source.sha256} if isinstance(source, Memory) else {}),
+        **({"content": content} if content else {}),
         **found.settings,
     }
     dataset = replace(dataset, settings=settings)

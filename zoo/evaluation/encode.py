@@ -160,6 +160,7 @@ class Encoder:
             device=self.device,
             workers=self.workers,
             errors=errors,
+            crop_mode=self.preprocess.crop_mode,
         )
         return ((images.flip(-1), labels) for images, labels in batches) if self.mirrored else batches
 

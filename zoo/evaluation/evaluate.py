@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from torch import nn
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, as_data, resolve, whole
-from zoo.data.config import Folder
 from zoo.data.dataset import OtherImages, Root, Split, data_words
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
@@ -27,6 +27,7 @@ from zoo.files import RUNS
 from zoo.modules import Centers
 from zoo.recipe.protocols import TRAINED, ClassifierProtocol, Protocol
 from zoo.release import Preprocess, Release
+from zoo.release.schema import is_own
 
 
 def evaluate(
@@ -86,7 +87,7 @@ def evaluate(
         words = data_words(release.config["zoo"]["dataset"])
         for entry in reversed(release.metrics["evaluations"]):  # of several, the first one counts
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-            if entry["data"] == words:
+            if is_own(entry, words):
                 recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
     # every mistake shows before anything is measured
     protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]
@@ -180,7 +181,7 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
 def own_data(release: Release, data: Data = None) -> Given:
     """Return the data that a release was trained on, with the true labels, or what is given in their place.
 
-    A folder is that of the own data if they lie in it; one of photos, which all look alike, by their names. A
+    A folder is that of the own data if they lie in it: by the names, labels and sizes of the images. A
     `DataError` is as of `resolve`, or for a converted release, which names no data, without any.
     """
     section = release.recipe.get("data")
@@ -188,8 +189,10 @@ def own_data(release: Release, data: Data = None) -> Given:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
     given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
-    if given.is_own and data is not None and isinstance(given.config.source, Folder) and given.config.holdout:
-        found = open_dataset(given.config, "train", given.root).describe()["sha256"]
+    if given.is_own and data is not None and given.config.source.kind in ("folder", "list", "parquet"):
+        found = None
+        with suppress(DataError):  # a test part alone is not the release's own
+            found = open_dataset(given.config, "train", given.root).describe()["sha256"]
         if found != release.config["zoo"]["dataset"].get("sha256"):
             given = as_data(data)
     return given._replace(config=given.config.model_copy(update={"partial_labels": None}))

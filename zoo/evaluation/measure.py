@@ -133,6 +133,7 @@ def measure(
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
         "split": "test",
+        "own": not learned_elsewhere,
         **headline(metrics),
         "train_set": trained_on,
         "test_set": tested_on,

@@ -114,8 +114,8 @@ def sweep(
         recipes: one or several, also in one list, or the name or file of a sweep; what is given beside it,
             recipes too, takes the place of its own.
         out: folder of the sweep, `runs/sweeps/NAME` when None; each run's release is in `out/POINT/seed_N`.
-        vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels. A
-            single value is the same in all runs.
+        vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels; a
+            list of one is the same in all runs.
         seeds: of the trainings; 0, 1, 2 where a sweep has none.
         data: where the recipes' own data lie, for those whose sources need a folder.
         resume: go on with what lies in `out`; finished runs are taken as they are.
@@ -170,7 +170,7 @@ def compare(
         if change.partition("=")[0].strip().startswith(_DECIDED):
             raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
     base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*PLAIN, *changes])
-    chosen = {name: METHODS.get(name, name) for name in (METHODS if methods is None else methods)}
+    chosen = {str(each): METHODS.get(str(each), each) for each in (METHODS if methods is None else methods)}
     vary = {"method": chosen, "evaluation": [[{"protocol": "classifier"}]]}
     question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"
     about = SweepFile(question=question, source="zoo compare", recipes=[base.name], watch=_WATCH)
@@ -191,6 +191,8 @@ def lay_out(
         last = key.rpartition(".")[2]
         axes[key] = {**given} if isinstance(given, Mapping) else {f"{last}_{each}": each for each in given}
     bases = {Recipe.load(each, ()).name: each for each in recipes}
+    if len(bases) < len(recipes):
+        raise ZooError(f"recipes: found {len(recipes)} with {len(bases)} names, expected a name for each")
     runs = dict[str, Recipe]()
     for *chosen, (name, base) in itertools.product(*(axis.items() for axis in axes.values()), bases.items()):
         seed, *words = [word for word, _ in chosen]
@@ -198,6 +200,8 @@ def lay_out(
         words += [name] if len(bases) > 1 or not words else []
         point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
         changes = [override_of(key, value, "vary: ") for key, (_, value) in zip(axes, chosen, strict=True)]
+        if f"{point}/{seed}" in runs:
+            raise ZooError(f'vary (--set): found two points called "{point}"; name values as {{WORD: VALUE}}')
         runs[f"{point}/{seed}"] = Recipe.load(base, changes)
     return runs
 
@@ -231,7 +235,9 @@ def run_all(
         | {title: _value(each, record.figures) for title, each in watch.items()}
         for run, record in zip(trained, records, strict=True)
     ).set_index(["point", "seed"])
-    first, frame = numbers.index[0][0], numbers.groupby(level="point", sort=False).agg(mean_text)
+    frame = numbers.groupby(level="point", sort=False).agg(mean_text)
+    points = (run.rpartition("/")[0] for run in runs)  # the first one also where its first seed failed
+    first = next(point for point in points if point in frame.index)
     found = Sweep(frame, differences(numbers, first), tabulate(records), failed, out)
     parts = [f"# {about.question}", f"Source: {about.source}"]
     for words, frame in (

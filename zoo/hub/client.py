@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os.path import isdir
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from zoo.errors import ZooError, first_line
+from zoo.errors import DataError, ZooError, first_line
 
 _ANSWER_SECONDS = 100.0  # where the client would wait without end, as it does for a commit's answer
 _CAUSES = {  # of a refusal, by its status
@@ -50,3 +53,18 @@ def _explain(error: BaseException) -> str:
     status = refused.response.status_code
     trouble = "the Hub has trouble; try again later" if status >= 500 else first_line(refused)
     return f"{_CAUSES.get(status, trouble)} ({status})"
+
+
+def fetch_tables(place: str) -> Path:
+    """Fetch parquet files of the Hub, `org/name[/FOLDER][@REVISION]`, into its cache; return their folder.
+
+    Where the Hub does not answer, what the cache has of the commit, or of the branch's last one, is taken.
+    """
+    from huggingface_hub import snapshot_download
+
+    path, _, revision = place.partition("@")
+    repo, inside = "/".join(path.split("/")[:2]), PurePosixPath(*path.split("/")[2:])
+    keys: Any = {"repo_type": "dataset", "revision": revision or None, "library_name": "zoo"}
+    with hub_errors(f'Hub data set "{place}"', DataError):
+        folder = Path(snapshot_download(repo, allow_patterns=str(inside / "*.parquet"), **keys), inside)
+    return folder / "data" if isdir(folder / "data") else folder

@@ -101,8 +101,7 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     card.check_card(release.path, release.config)
     contents: dict[str, Any] = {**release_files(release.path)}
     contents[format.CARD] = card.addressed(release.card, repo_id).encode()
-    dataset = release.config["zoo"]["dataset"]
-    public = dataset.get("hub_id") or dataset.get("source") in _PUBLIC
+    public = release.config["zoo"]["dataset"].get("source") in _PUBLIC
     if format.IMAGES in contents and not public:  # whoever has an image could tell that it was trained on
         del contents[format.IMAGES]
         config = format.read_json(release.path / format.CONFIG)

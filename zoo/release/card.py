@@ -172,6 +172,9 @@ def bibtex(name: str, recipe: Facts) -> str:
 def _results(evaluations: Sequence[Facts]) -> Iterator[EvalResult]:
     for entry in evaluations:
         settings = _settings({**(entry.get("settings") or {}), "seed": entry.get("seed")})
+        config = f"{entry['protocol']} ({settings})" if settings else entry["protocol"]
+        if not entry.get("own", True):  # others may have the same name
+            config += f", images {(entry.get('test_set') or {}).get('sha256', '')[:8]}"
         for name, value in entry["metrics"].items():
             if in_order([name]) and value is not None:
                 yield EvalResult(
@@ -180,7 +183,7 @@ def _results(evaluations: Sequence[Facts]) -> Iterator[EvalResult]:
                     dataset_type=hub_dataset(entry.get("test_set") or {}) or entry["data"],
                     dataset_name=entry["data"],
                     # Results that share task, data, config and split would be merged into one.
-                    dataset_config=f"{entry['protocol']} ({settings})" if settings else entry["protocol"],
+                    dataset_config=config,
                     dataset_split=split_words(entry),
                     metric_type=name,
                     # The Hub shows this name beside the value, and not the configuration.

@@ -55,6 +55,7 @@ class Preprocess:
     interpolation: str  # "bilinear", "bicubic", ...
     mean: tuple[float, ...]  # per channel, of pixels in [0, 1]
     std: tuple[float, ...]
+    crop_mode: str = "center"  # or "squash", "border"
 
 
 def holds_release(folder: Path) -> bool:

@@ -37,6 +37,7 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_leng
 _Count = Annotated[int, Field(ge=0)]
 _Width = Annotated[int, Field(gt=0, le=1 << 20)]
 _Side = Annotated[int, Field(gt=0, le=MAX_PIXELS)]
+_CropMode = Literal["center", "squash", "border"]
 _CropPct = Annotated[float, Field(ge=0.1, le=1)]
 _Mean = Annotated[tuple[float, float, float], Field(strict=False)]  # a list, too
 _Deviation = Annotated[float, Field(ge=1e-4)]
@@ -51,6 +52,7 @@ class Input(Config):
     crop_pct: _CropPct
     mean: _Mean
     std: _Std
+    crop_mode: _CropMode = "center"
 
 
 class _PretrainedCfg(Config):
@@ -60,7 +62,7 @@ class _PretrainedCfg(Config):
     fixed_input_size: bool
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
     crop_pct: _CropPct
-    crop_mode: Literal["center", "squash", "border"]
+    crop_mode: _CropMode
     mean: _Mean
     std: _Std
     first_conv: _Text | _Texts | None
@@ -123,6 +125,7 @@ class Evaluation(_Open):
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: _Dataset | None = None
+    own: bool = True
     seed: int | None = None
 
 
@@ -230,6 +233,11 @@ def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     sets = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     settings = entry.get("settings") or {}
     return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
+
+
+def is_own(entry: Mapping[str, Any], data: str) -> bool:
+    """Whether an evaluation is of a release's own data, called `data`; older ones have only the name."""
+    return bool(entry.get("own", (entry["data"], entry["split"]) == (data, "test")))
 
 
 def split_words(entry: Mapping[str, Any]) -> str:

@@ -79,7 +79,6 @@ def write_release(
             **asdict(preprocess),
             "input_size": [3, preprocess.input_size, preprocess.input_size],
             "fixed_input_size": fixed,
-            "crop_mode": "center",
             "first_conv": default.get("first_conv"),
             "classifier": default.get("classifier"),
             "license": license,

@@ -22,6 +22,7 @@ from zoo.data.dataset import data_words
 from zoo.modules.centers import Centers
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release, provenance
+from zoo.release.schema import is_own
 from zoo.report.sample import Sample
 from zoo.training import RunFolder
 from zoo.training.stages import recorded
@@ -136,9 +137,10 @@ def _recorded(record: pd.DataFrame) -> dict[str, float]:
 
 def _accuracies(subject: Subject) -> dict[str, float]:
     first: dict[str, Row] = {}
-    for entry in subject.evaluations:
-        protocol, data = str(entry["protocol"]), str(entry.get("data", subject.data))
-        if data != subject.data:
+    entries: list[Row] = [{"data": subject.data, "split": "test", **each} for each in subject.evaluations]
+    for entry in entries:
+        protocol, data = str(entry["protocol"]), str(entry["data"])
+        if not is_own(entry, subject.data):
             protocol += f" on {data.replace(',', '').replace('/', '_')}"
         first.setdefault(protocol, entry)
     found: dict[str, float] = {}
