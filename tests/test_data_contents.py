@@ -56,7 +56,7 @@ def test_what_other_copies_cannot_be_told_from_is_not_listed(tmp_path):
     assert list_images(data) is not None
     assert list_images(data.with_candidates(np.ones((2, 2)))) is None
     assert list_images(opened("digits", None, "test")) is None
-    for format, expected in (("PNG", True), ("JPEG", False)):
+    for format, expected in (("PNG", True), ("WEBP", True), ("JPEG", False)):
         write_parquet(tmp_path / format, "cifar10", format=format)
         assert (list_images(opened(TABLES, tmp_path / format, "test")) is not None) is expected
 

@@ -145,9 +145,11 @@ def test_links_lead_somewhere() -> None:
 def test_the_weights_table_has_what_was_measured() -> None:
     rows = re.findall(r"^\| `([\w.]+)` \| ([\d.]+) M \| (\d+) px \| .*? \| ([\d.]+)", FRONT, re.M)
     assert len(rows) == 8
+    (views,) = re.findall(r"of four views ([\d.]+)", FRONT)
+    assert views == f"{zoo.open(rows[0][0]).metrics['evaluations'][-1]['value']:.1f}"
     for name, parameters, size, accuracy in rows:
         release = zoo.open(name)
-        found = {each["protocol"]: each["value"] for each in release.metrics["evaluations"]}
+        found = {each["protocol"]: each["value"] for each in reversed(release.metrics["evaluations"])}
         assert f"{found.get('classifier', found.get('linear')):.1f}" == accuracy, name
         assert release.preprocess.input_size == int(size)
         count = sum(each.numel() for each in release.load().parameters())

@@ -248,11 +248,12 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
 def list_images(dataset: ImageDataset) -> ImageList | None:
     """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
 
-    That is for digits, image files, encodings but PNG, which may be lossy, and partial labels, drawn by row.
+    That is for digits, image files, encodings that may be lossy, and partial labels, drawn by row.
     """
     if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
         return None
-    if any(isinstance(x, bytes) and x[:4] != b"\x89PNG" for x in map(dataset.item, range(len(dataset)))):
+    items = (x for x in map(dataset.item, range(len(dataset))) if isinstance(x, bytes))
+    if any(x[:4] != b"\x89PNG" and x[12:16] != b"VP8L" for x in items):  # the latter is WebP's lossless form
         return None
     ids = content_ids(dataset)
     return None if (ids == -1).any() else ImageList(ids, dataset.describe()["sha256"])

@@ -181,15 +181,15 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
 def own_data(release: Release, data: Data = None) -> Given:
     """Return the data that a release was trained on, with the true labels, or what is given in their place.
 
-    A folder is that of the own data if they lie in it: by the names, labels and sizes of the images. A
-    `DataError` is as of `resolve`, or for a converted release, which names no data, without any.
+    A folder of other names, labels or content is other data; listed images are for `open_own`. A `DataError`
+    is as of `resolve`, or for a converted release, which names no data, without any.
     """
     section = release.recipe.get("data")
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
     given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
-    if given.is_own and data is not None and given.config.source.kind in ("folder", "list", "parquet"):
+    if given.is_own and data is not None and release.config["zoo"].get("images_sha256") is None:
         found = None
         with suppress(DataError):  # a test part alone is not the release's own
             found = open_dataset(given.config, "train", given.root).describe()["sha256"]
