@@ -283,8 +283,8 @@ def encode_images(
             if len(errors) <= max_bad_images:  # else the others are only counted
                 yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
-            others = f"; or leave them out: --max-bad-images {len(errors)}" if len(errors) < len(dataset) else ""
-            raise DataError(f"images: {next(iter(errors.values()))}{others}")
+            skip = f"; or leave them out: --max-bad-images {len(errors)}" if len(errors) < len(dataset) else ""
+            raise DataError(f"images: {next(iter(errors.values()))}{skip}")
 
     with show_images(doing, len(dataset)) as progress:
         features, _ = extract(encoder.model, readable(), device=encoder.device, progress=progress)
