@@ -283,7 +283,7 @@ def encode_images(
             if len(errors) <= max_bad_images:  # else the others are only counted
                 yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
-            skip = f"; or leave them out: --max-bad-images {len(errors)}" if len(errors) < len(dataset) else ""
+            skip = f"; or leave them out: --max-bad-images {len(errors)}" * (len(errors) < len(dataset))
             raise DataError(f"images: {next(iter(errors.values()))}{skip}")
 
     with show_images(doing, len(dataset)) as progress:
