@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from os.path import normpath
+from os.path import isfile, normpath
 from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize
@@ -152,12 +152,13 @@ class ImageDataset:
         digest = hashlib.sha256()
         for row in range(0, len(self), -(-len(self) // _SAMPLED) or 1):
             item = self.item(row)
-            with suppress(OSError, DataError):  # whoever needs an unreadable one reports it
-                if not isinstance(item, Path):
-                    digest.update(item if isinstance(item, bytes) else np.asarray(self.image(row)).tobytes())
-                elif item.is_file():  # reading a pipe may never end
-                    with item.open("rb") as file:
-                        digest.update(f"{os.fstat(file.fileno()).st_size}\n".encode() + file.read(1 << 16))
+            if item is None or isinstance(item, bytes):  # of a table, which may lack some
+                digest.update(item or b"")
+            elif not isinstance(item, Path):
+                digest.update(np.asarray(self.image(row)).tobytes())
+            elif isfile(item):  # reading a pipe may never end
+                with suppress(OSError), item.open("rb") as file:
+                    digest.update(f"{os.fstat(file.fileno()).st_size}\n".encode() + file.read(1 << 16))
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:

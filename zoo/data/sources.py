@@ -226,9 +226,7 @@ def open_dataset(
         raise DataError(f"{lacking}, expected CLASS/IMAGE in a folder, or (image, label) in Python")
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    content = source.sha256 if isinstance(source, Memory) else None
-    if source.kind in ("folder", "list", "parquet") and as_archive(source) is source:  # no CIFAR
-        content = found.sampled()
+    has_copies = as_archive(source).kind in ("digits", *CIFAR)  # in other files, of which the rows tell
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
     settings = {
         "name": data_name(source, root),
@@ -237,7 +235,7 @@ def open_dataset(
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
         **{key: section.model_dump() for key, section in optional.items() if section},
-        **({"content": content} if content else {}),
+        **({} if has_copies else {"content": found.sampled()}),
         **found.settings,
     }
     dataset = replace(dataset, settings=settings)
