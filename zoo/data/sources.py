@@ -226,7 +226,7 @@ def open_dataset(
         raise DataError(f"{lacking}, expected CLASS/IMAGE in a folder, or (image, label) in Python")
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    has_copies = as_archive(source).kind in ("digits", *CIFAR)  # in other files, of which the rows tell
+    has_copies = source.kind in ("digits", *CIFAR) or as_archive(source) is not source  # in other files
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
     settings = {
         "name": data_name(source, root),
