@@ -147,7 +147,7 @@ def test_published_figures_are_of_shipped_recipes() -> None:
         (lambda out: zoo.sweep(PACO, vary={"objective.tau": 0.1}, out=out), "objective.tau"),
         (lambda out: zoo.sweep(PACO, vary={"objective.tua": [0.1]}, out=out), 'Did you mean "tau"'),
         (lambda out: zoo.sweep(PACO, vary={"description": ["a b", "a_b"]}, out=out), "two points called"),
-        (lambda out: zoo.sweep(PACO, PACO, out=out), "found 2 with 1 names"),
+        (lambda out: zoo.sweep(PACO, PACO, out=out), f"found 2, but only the names {PACO}"),
         (lambda out: zoo.sweep(PACO, seeds=3, out=out), "found 3, expected a list"),  # type: ignore[arg-type]
         (lambda out: zoo.compare(CE, init=PACO, out=out, methods=["crtt"]), 'Did you mean "crt"'),
         (lambda out: zoo.compare(CE, init=PACO, out=out, overrides={"training.seed": 3}), "seeds"),

@@ -303,9 +303,8 @@ def eval_images(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
 
-    Pixels are those of timm's evaluation transform as `eval_view` has it; `mean` and `std` are for values in
-    0..1, `crop_mode` is timm's. An unreadable image is a DataError; `errors` gets what is wrong with each
-    instead, by its place.
+    Pixels are those of timm's evaluation transform by `eval_view` and `crop_mode`; `mean` and `std` are for
+    values in 0..1. An unreadable image is a DataError; with `errors`, what is wrong goes there by its place.
     """
     from timm.data import create_transform
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os.path import isfile, normpath
 from pathlib import Path
 from typing import Any, Literal
@@ -147,8 +148,9 @@ class ImageDataset:
         """Return the images without classes: every label is -1."""
         return replace(self, labels=np.full(len(self), -1), class_names=(), candidates=None)
 
+    @cached_property
     def sampled(self) -> str:
-        """Return a hash of some of the images, evenly spaced: of a file its size and beginning, or pixels."""
+        """A hash of some of the images, evenly spaced: of a file its size and beginning, else of pixels."""
         digest = hashlib.sha256()
         for row in range(0, len(self), -(-len(self) // _SAMPLED) or 1):
             item = self.item(row)
@@ -301,7 +303,7 @@ class MemoryImages:
         self.sets = {split: labelled(store, trained) for split, store in stores.items()}
         digest = hashlib.sha256()
         for found in self.sets.values():
-            digest.update(f"{found.describe()['sha256']} {found.sampled()}".encode())
+            digest.update(f"{found.describe()['sha256']} {found.sampled}".encode())
         name = type(next(iter(parts.values()))).__name__.lower()
         self.source = Memory(name=name, sha256=digest.hexdigest())
 

@@ -115,9 +115,9 @@ class AutoAugment(Config):
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["cifar10"]
     variant: Literal["torchvision", "paco"] = "torchvision"
-    """Whose operations these are. `torchvision`: black moves in, shears take the nearest pixel, rotations go
-    both ways, translations by whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a):
-    grey (128) moves in, shears are bicubic, rotations go anticlockwise, Solarize begins with a share."""
+    """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
+    translations by whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a): grey (128)
+    moves in, shears are bicubic, rotations go anticlockwise, and Solarize begins with a share of 256."""
 
 
 class RandAugment(Config):

@@ -235,7 +235,7 @@ def open_dataset(
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
         **{key: section.model_dump() for key, section in optional.items() if section},
-        **({} if has_copies else {"content": found.sampled()}),
+        **({} if has_copies else {"content": found.sampled}),
         **found.settings,
     }
     dataset = replace(dataset, settings=settings)

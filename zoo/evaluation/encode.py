@@ -187,25 +187,23 @@ class Encoder:
 
     def _features(self, dataset: ImageDataset) -> Tensor:
         """Return the features `[N, D]`; those of a release are kept below `$XDG_CACHE_HOME/zoo/features`."""
-        file = None
-        if self.release is not None and (key := content_key(dataset, *self._decides())) is not None:
-            file = cache_folder("features") / f"{key}.safetensors"
-            if (kept := read_features(file, len(dataset))) is not None:
-                say(f"features of {len(dataset):,} images: from the cache, {file}")
-                return kept
+        key = None
+        if self.release is not None:  # beside the pixels all this decides the features
+            config, gpu = self.release.config, self.device.type == "cuda"
+            dtypes = sorted({str(each.dtype) for each in self.model.parameters()})
+            model = [config["architecture"], config["model_args"], config["zoo"]["weights_sha256"], dtypes]
+            code = [version(name) for name in ("contrastive-zoo", "torch", "timm")]
+            where = torch.cuda.get_device_name() if gpu else torch.backends.cpu.get_cpu_capability()
+            place = self.device.type, where, torch.get_num_threads()
+            key = content_key(dataset, model, self.preprocess, self.mirrored, code, *place)
+        file = cache_folder("features") / f"{key}.safetensors"
+        if key is not None and (kept := read_features(file, len(dataset))) is not None:
+            say(f"features of {len(dataset):,} images: from the cache, {file}")
+            return kept
         features = extract(self.model, self.batches(dataset), device=self.device).features
-        if file is not None:
+        if key is not None:
             keep_features(features, file)
         return features
-
-    def _decides(self) -> list[object]:
-        """Return what decides the features of an image, beside its pixels."""
-        config, gpu = cast(Release, self.release).config, self.device.type == "cuda"
-        where = torch.cuda.get_device_name() if gpu else torch.backends.cpu.get_cpu_capability()
-        dtypes = sorted({str(each.dtype) for each in self.model.parameters()})
-        model = [config["architecture"], config["model_args"], config["zoo"]["weights_sha256"], dtypes]
-        code = [version(name) for name in ("contrastive-zoo", "torch", "timm")]
-        return [model, self.preprocess, self.mirrored, code, self.device.type, where, torch.get_num_threads()]
 
 
 def read_features(file: Path, count: int) -> Tensor | None:
@@ -283,8 +281,10 @@ def encode_images(
             if len(errors) <= max_bad_images:  # else the others are only counted
                 yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
-            skip = f"; or leave them out: --max-bad-images {len(errors)}" * (len(errors) < len(dataset))
-            raise DataError(f"images: {next(iter(errors.values()))}{skip}")
+            said = f"images: {next(iter(errors.values()))}"
+            if len(errors) < len(dataset):
+                said += f"; or leave them out: --max-bad-images {len(errors)}"
+            raise DataError(said)
 
     with show_images(doing, len(dataset)) as progress:
         features, _ = extract(encoder.model, readable(), device=encoder.device, progress=progress)

@@ -85,7 +85,7 @@ def train_classifier(
     assert isinstance(trained, Classify)
     features = data.test
     if isinstance(protocol, SemiSupervisedProtocol):
-        tuned = replace(data.encoder, model=trained.encoder, release=None)  # whose kept features are others
+        tuned = replace(data.encoder, model=trained.encoder, release=None)  # its kept features are older
         features = tuned.encode(data.test_images).features
     logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}

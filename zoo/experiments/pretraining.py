@@ -78,7 +78,7 @@ def pretrain(
     resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # torchrun began anew
     if holds_release(out):
         finished = hub.open(out)
-        trained = finished.recipe.get("training")  # no part of a converted one's
+        trained = finished.recipe.get("training")  # a converted release has none
         if resume and trained and is_same(dict(finished.recipe), settle(planned, trained)):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')

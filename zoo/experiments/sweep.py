@@ -19,7 +19,7 @@ from pydantic import Field
 from zoo import catalog, hub
 from zoo.config import Config, listed, load_yaml, parse
 from zoo.data.any_data import Data, own_root
-from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError
+from zoo.errors import Interrupted, InUse, RecipeError, TrainingError, ZooError, few
 from zoo.evaluation.metrics import mean_interval
 from zoo.experiments.pretraining import open_sets, plan_finetuning, pretrain
 from zoo.experiments.records import from_release
@@ -192,7 +192,7 @@ def lay_out(
         axes[key] = {**given} if isinstance(given, Mapping) else {f"{last}_{each}": each for each in given}
     bases = {Recipe.load(each, ()).name: each for each in recipes}
     if len(bases) < len(recipes):
-        raise ZooError(f"recipes: found {len(recipes)} with {len(bases)} names, expected a name for each")
+        raise ZooError(f"recipes: found {len(recipes)}, but only the names {few(bases)}; give each its own")
     runs = dict[str, Recipe]()
     for *chosen, (name, base) in itertools.product(*(axis.items() for axis in axes.values()), bases.items()):
         seed, *words = [word for word, _ in chosen]

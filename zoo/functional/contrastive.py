@@ -39,7 +39,7 @@ def in_batch_info_nce(
     z = q then k, L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p the other view of i's image.
     """
     check_positive(tau=tau)
-    if not q.dtype == k.dtype == torch.float32:  # of few images a needless call takes a share
+    if not q.dtype == k.dtype == torch.float32:  # with few images the call itself takes time
         q, k = to_same_precision(q, k)
     keys = k
     if both_views:

@@ -57,7 +57,7 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
     for key in {**old, **ours, **new}:
         was = old.get(key)
         there = was if replaced and key.startswith(_EVALUATION) else new.get(key)
-        # metadata that others added are missing in a card of zoo's: only who edits the Hub can remove them
+        # a card that zoo writes never has metadata that others added: only an edit on the Hub removes them
         others = key.startswith(_CARD) and key not in {*_DERIVED, _NOTES}
         here = ours.get(key, was if others else None)
         derived = key in _DERIVED and there is not None  # it would be written anew

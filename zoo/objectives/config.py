@@ -20,7 +20,7 @@ class ObjectiveConfig(Config):
     """Of the objective, e.g. `paco`."""
 
     num_views: ClassVar[int] = 2
-    """Of each image in a batch. `zoo.objectives.Objective` explains what is fixed for a class, as this is."""
+    """Of each image in a batch; `zoo.objectives.Objective` says what these class variables mean."""
     from_candidates: ClassVar[bool] = False
     learns_centers: ClassVar[bool] = False
 

@@ -125,7 +125,7 @@ class Evaluation(_Open):
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: _Dataset | None = None
-    own: bool = True
+    own: bool | None = None  # see `is_own`
     seed: int | None = None
 
 
