@@ -15,8 +15,9 @@ import zoo
 from tests.data_fixtures import put
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
-from zoo.data.any_data import as_data, resolve
-from zoo.data.config import Holdout
+from zoo.data.any_data import as_data, resolve, whole
+from zoo.data.config import Folder, Holdout
+from zoo.data.sources import image_files
 from zoo.errors import DataError, ZooError
 
 PACO, CE = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.ce_digits_lt50"
@@ -137,6 +138,40 @@ def test_parts_are_found_by_their_names(test, folder, tmp_path):
     for given, count in ((tmp_path, 60), (parts, 7), (tmp_path / "shards", 60)):
         config, root, _ = as_data(given)
         assert config.holdout is None and len(open_dataset(config, "test", root)) == count
+
+
+def test_numbers_of_a_test_part_are_read_by_its_own_class_names(folder, tmp_path):
+    train = hugging_face(folder)
+    names = folder.classes[::-1]
+    kind = hub.Features({**train.features, "kind": hub.ClassLabel(names=names)})
+    other = [{**row, "kind": names.index(folder.classes[row["kind"]])} for row in train.with_format(None)]
+    test = hub.Dataset.from_list(other, features=kind)
+    for part, data in (("train", train), ("test", test)):
+        data.to_parquet(str(tmp_path / part / "0000.parquet"))
+    for given in ({"train": train, "test": test}, tmp_path):
+        found, *_, labels = read(given)
+        assert found is None and labels[0] == labels[1] == [folder.classes[c] for c in folder.targets]
+    unknown = test.cast_column("kind", hub.ClassLabel(names=["x", *names[1:]]))
+    with pytest.raises(DataError, match=r"found label .x., expected one of 0, 1"):
+        read({"train": train, "test": unknown})
+
+
+class Parity(ImageFolder):
+    """Items have other labels than the lists that it inherits."""
+
+    def __getitem__(self, row):
+        image, label = super().__getitem__(row)
+        return image, label % 2
+
+
+def test_lists_of_a_torchvision_data_set_are_believed_only_of_its_own_items(folder):
+    parity, short = Parity(folder.root), ImageFolder(folder.root)
+    expected = [c % 2 for c in folder.targets]
+    assert classes(parity) == classes(Subset(parity, range(60))) == (expected, ("0", "1"))
+    wrapped = [parity[row] for row in range(60)]
+    assert classes(wrapped) == (expected, ("0", "1"))
+    short.targets = short.targets[:9]
+    assert classes(short) == (folder.targets, tuple(folder.classes))
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -271,3 +306,26 @@ def test_a_folder_is_other_data_where_the_own_do_not_lie_in_it(source, inside, k
 def test_a_class_may_be_called_train(tmp_path):
     put(tmp_path, "train/1.png", "plane/1.png")
     assert classes(tmp_path) == ([0, 1], ("plane", "train"))
+
+
+def test_a_third_folder_of_images_beside_train_and_val_is_no_class(tmp_path):
+    put(tmp_path, "train/a/1.png", "val/a/2.png", "masks/1.png", "logo.png")
+    assert as_data(tmp_path).config == DataConfig(source=Folder())
+    put(tmp_path / "kaggle", "train/a/1.png", "train/a/2.png", "test/3.png")
+    config, root, _ = as_data(tmp_path / "kaggle")
+    assert [len(open_dataset(config, split, root)) for split in ("train", "test")] == [1, 1]
+
+
+def test_no_image_beside_class_folders_is_left_out(tmp_path):
+    put(tmp_path, "1.png", "2.png", "a/3.png")
+    config, root, _ = as_data(tmp_path)
+    assert len(open_dataset(whole(config), "test", root, unlabelled=True)) == 3
+    with pytest.raises(DataError, match=r"have no labels, expected CLASS/IMAGE alone"):
+        open_dataset(config, "train", root)
+
+
+def test_a_link_to_a_folder_around_it_is_not_followed(tmp_path):
+    put(tmp_path, "a/1.png", "b/2.png", "ab/3.png")
+    (tmp_path / "a" / "again").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "b" / "more").symlink_to(tmp_path / "ab", target_is_directory=True)
+    assert image_files(tmp_path) == ["a/1.png", "ab/3.png", "b/2.png", "b/more/3.png"]

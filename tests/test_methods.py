@@ -200,7 +200,7 @@ def test_methods_that_start_from_centers_say_what_they_miss(moco: Release, tmp_p
         changes = (*BRIEF, f"method={name}")
         with pytest.raises(RecipeError, match=r"init: found null, expected .* for method"):
             zoo.pretrain(BASE, out=tmp_path / "none", overrides=changes)
-        with pytest.raises(TrainingError, match=r'init.head: release ".*" has no centers'):
+        with pytest.raises(TrainingError, match=r'init.head: ".*" has no centers that fit'):
             zoo.finetune(BASE, **given, overrides=changes)
     assert not (tmp_path / "none").exists()
     means = "method={name: nearest_center, centers: means, similarity: cosine}"

@@ -69,6 +69,10 @@ def test_each_class_gives_its_share_but_never_its_only_image() -> None:
     assert names_of(again) == names_of(held) != names_of(other)
     with pytest.raises(DataError, match=r"each class has a single training image"):
         split_validation(made([0, 1, 2], 3), r)
+    twice = ImageStore([f"{row % 30}.png" for row in range(60)], [str(row) for row in range(60)])
+    parts = split_validation(ImageDataset(twice, np.arange(60) % 2, "ab"), r)
+    items = [{each.store.items[row] for row in each.rows} for each in parts if each is not None]
+    assert items[0] and items[1] and not items[0] & items[1]
 
 
 def test_half_of_each_class_votes_on_the_other_half_and_its_only_image_votes() -> None:

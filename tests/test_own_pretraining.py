@@ -7,7 +7,7 @@ import pytest
 import zoo
 from tests.data_fixtures import put
 from zoo.errors import ZooError, ZooWarning
-from zoo.recipe.planning import batch_for, epochs_for, plan_pretraining
+from zoo.recipe.planning import batch_for, plan_pretraining
 
 CE = "cifar_resnet20.ce_digits_lt50"
 MOCO = "shipped:cifar_resnet20.moco_v2_ft_digits_lt50"
@@ -73,7 +73,6 @@ def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_ra
 
 def test_few_images_get_small_batches_and_many_fewer_epochs():
     assert list(map(batch_for, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
-    assert list(map(epochs_for, (20, 50_000, 100_000, 10**6))) == [200, 200, 100, 50]
 
 
 def test_what_is_measured_depends_on_classes_and_test_images(flat, classes):

@@ -56,6 +56,8 @@ def test_the_fewest_keys_make_a_recipe_of_the_literatures_values() -> None:
 
 STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, every: 1, patience: 1}"
 
+CROP = "[{op: random_resized_crop, size: %d}]"
+
 
 @pytest.mark.parametrize(
     ("name", "override", "expected"),
@@ -73,6 +75,12 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         # combinations
         (PACO, "views.train=[[]]", "views.train: found 1, expected 2"),
         (PACO, "backbone.arch=resnet18", 'expected "resnet18.TAG"'),
+        (PACO, f"views.train=[{CROP % 8}, {CROP % 16}]", "views.train: found the sizes [8, 16]"),
+        (PACO, "objective.momentum={kind: linear, start: 0.9, end: 9}", "objective.momentum.end"),
+        (PACO, "training.threads=100000", "training.threads"),
+        (PACO, "views.eval.crop_pct=0.01", "views.eval.crop_pct"),
+        (PACO, "views.eval.size=5000", "views.eval.size"),
+        (PACO, f"description={'x' * 10_000}", "description"),
         (PACO, "objective.key_groups=17", "objective.key_groups: found 17"),
         (PACO, "schedule.milestones=[10]", "schedule.milestones: found [10]"),
         (CE, "objective.head=cosine", 'head: found "cosine" with loss "cross_entropy" and scale None'),
@@ -80,6 +88,11 @@ STOP = "training.early_stopping={validation_fraction: 0.2, metric: accuracy, eve
         (CE, "objective.mix={mixup: 0.0, cutmix: 0.0}", "mixup 0 and cutmix 0"),
         (PICO, "data.partial_labels=null", "data.partial_labels: found null"),
         (PICO, STOP, "training.early_stopping: found"),
+        (
+            CE,
+            f"training={{epochs: 9, batch_size: 8, knn_every: 1, {STOP[9:].replace('=', ': ')}}}",
+            "knn_every",
+        ),
         (MOCO, "training.compile=true", 'training.compile": found True'),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier"'),
         (MOCO, "training.epochs=1", "schedule.warmup_epochs: found 5"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from timm.utils import ModelEmaV3
+from torch import nn
 
 from tests.objective_helpers import SETTINGS, VIT
 from tests.test_streaming import Watch
@@ -17,9 +18,11 @@ from zoo.errors import RecipeError
 from zoo.modules.ranks import Ranks
 from zoo.objectives import Output
 from zoo.recipe import Recipe
+from zoo.recipe.sections import ScheduleSection
 from zoo.training import RunFolder, build_objective
 from zoo.training.build import open_loader, require_batches
 from zoo.training.logging import Metrics
+from zoo.training.optim import build_schedule
 from zoo.training.step import Stepper
 
 CPU = torch.device("cpu")
@@ -62,6 +65,19 @@ def test_step_uses_clipping_momentum_and_the_schedule_from_its_first_update() ->
     )
     warmed = distance(*plain[:2], "optimizer.lr=0.1", *warm)
     assert warmed == pytest.approx(0.1 / 6 * 0.001, rel=0.05)
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_a_milestone_counts_epochs_from_the_beginning_with_a_warm_up_too(prefix: bool) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    section = ScheduleSection(name="multistep", milestones=[4], warmup_epochs=2, warmup_prefix=prefix)
+    schedule = build_schedule(optimizer, section, epochs=6, steps_per_epoch=5)
+    rates = []
+    for step in range(30):
+        schedule.step_update(step)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates[:10] == pytest.approx([step / 10 for step in range(10)])
+    assert rates[10:20] == [1.0] * 10 and rates[20:] == pytest.approx([0.1] * 10)
 
 
 @pytest.mark.parametrize(

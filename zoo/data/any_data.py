@@ -85,8 +85,9 @@ def _detect_tree(root: Path) -> DataConfig | None:
     inside = {name: sources.folders_in(root / name) for name in sources.folders_in(root)}
     direct = {name for name in inside if sources.has_image(root / name)}
     trees = {name for name in inside if any(sources.has_image(root / name / each) for each in inside[name])}
-    parts = [name for name in ("train", *TEST_PARTS) if name in direct | trees]
-    if parts and direct <= {*parts}:  # else "train" is a class
+    is_tree = "train" in trees - direct  # then folders of images alone are no parts
+    parts = [x for x in ("train", *TEST_PARTS) if x in (trees - direct if is_tree else direct | trees)]
+    if parts and (is_tree or direct <= {*parts}):  # else "train" is a class
         test = next((name for name in parts if name != "train"), None)
         return _config(Folder(test=test or "val"), has_test=test is not None)
     return _config(Folder(train=".")) if direct or sources.has_image(root) else None

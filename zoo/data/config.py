@@ -202,7 +202,7 @@ class EvalView(Config):
 
     size: PositiveInt
     """Pixels of a side of the input."""
-    crop_pct: Annotated[float, Field(gt=0, le=1)] = 0.875
+    crop_pct: Annotated[float, Field(ge=0.1, le=1)] = 0.875
     """Part of the resized image's side that the crop keeps; 1: all of it."""
     interpolation: Interpolation = "bilinear"
     """Of the resizing; antialiased. Authors evaluate with torchvision's default, bilinear."""

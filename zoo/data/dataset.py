@@ -48,16 +48,10 @@ class ImageStore:
     def first_rows(self) -> list[int]:
         """Return for each row the first one that has the same path, or in a list the same object."""
         if not isinstance(self.items, list):
-            return [*range(len(self.names))]
+            return [*range(len(self.names or self.items))]
+        keys = (normpath(each) if isinstance(each, str | Path) else id(each) for each in self.items)
         seen = dict[Any, int]()
-        return [seen.setdefault(_same(each), row) for row, each in enumerate(self.items)]
-
-
-def _same(item: Any) -> Any:
-    """Return what tells whether two items are one: a path in its shortest form, or which object it is."""
-    if isinstance(item, str) and "./" not in item and "//" not in item:  # as most are, in less time
-        return item
-    return normpath(item) if isinstance(item, str | Path) else id(item)
+        return [seen.setdefault(key, row) for row, key in enumerate(keys)]
 
 
 @dataclass(eq=False)
@@ -170,8 +164,7 @@ class ImageDataset:
             digest.update(f"{self.name_of(index)}\t{label}\n".encode("utf-8", "surrogateescape"))
         facts = {**self.settings, "num_images": len(self), "num_classes": self.num_classes}
         if self.candidates is not None:
-            digest.update(b"candidates\n")
-            digest.update(np.packbits(self.candidates, axis=1).data)
+            digest.update(b"candidates\n" + np.packbits(self.candidates, axis=1).tobytes())
             mean = np.count_nonzero(self.candidates) / len(self)
             origin = facts.get("partial_labels") or {"kind": "given"}
             facts["partial_labels"] = {**origin, "mean_candidates": mean}
@@ -202,6 +195,9 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
     labels, known, names = store.labels, (trained or store).labels, (trained or store).class_names
     if labels is None or known is None:
         return ImageDataset(store, np.full(len(store.names), -1), (), settings=store.settings)
+    if names and (own := store.class_names) and [*own] != [*names]:  # its numbers mean other classes
+        words = dict(enumerate(own))
+        labels, known = [x if isinstance(x, str) else words.get(_number(x), str(x)) for x in labels], names
     if all(issubclass(kind, str) for kind in {*map(type, labels), *map(type, known)}):
         classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*known})))
         places = {name: place for place, name in enumerate(classes)}
@@ -301,11 +297,9 @@ class MemoryImages:
         stores = {split: _store_of(part) for split, part in parts.items()}
         trained = next(iter(stores.values()))
         self.sets = {split: labelled(store, trained) for split, store in stores.items()}
-        digest = hashlib.sha256()
-        for found in self.sets.values():
-            digest.update(f"{found.describe()['sha256']} {found.sampled}".encode())
+        told = "".join(f"{each.describe()['sha256']} {each.sampled}" for each in self.sets.values())
         name = type(next(iter(parts.values()))).__name__.lower()
-        self.source = Memory(name=name, sha256=digest.hexdigest())
+        self.source = Memory(name=name, sha256=hashlib.sha256(told.encode()).hexdigest())
 
 
 Root = str | Path | MemoryImages | None  # a folder, or a program; None where the source needs neither
@@ -331,12 +325,18 @@ def _store_of(data: Any) -> ImageStore:
         names = [str(x) if isinstance(x, str | Path) else name for x, name in zip(images, names, strict=True)]
     if pairs == {False}:
         return ImageStore(images, names)
-    whole = getattr(data, "dataset", data)  # of a torch Subset
-    is_plain = getattr(whole, "target_transform", None) is None
-    listed = getattr(data, "targets", None) if is_plain else None  # known before an image is decoded
-    labels = [data[row][1] for row in range(len(data))] if listed is None else list(listed)
+    whole, subset = data, getattr(sys.modules.get("torch.utils.data"), "Subset", ())
+    while isinstance(whole, subset):
+        whole = whole.dataset
+    bases = [cls for cls in type(whole).__mro__ if "__getitem__" in vars(cls)]
+    known = {x.__module__.startswith("torchvision.") for x in bases if x.__name__ != "VisionDataset"}
+    # of both kinds is a subclass of torchvision's whose items need not be those that its lists tell
+    is_plain = len(known) == 1 and getattr(whole, "target_transform", None) is None
+    listed = getattr(data, "targets", ()) if is_plain and True in known else ()
+    if len(listed) != len(data):  # else known before an image is decoded
+        listed = [data[row][1] for row in range(len(data))]
     classes = getattr(whole, "classes", None) if is_plain else None
-    return ImageStore(images, names, labels, [*map(str, classes)] if classes else None)
+    return ImageStore(images, names, list(listed), [*map(str, classes)] if classes else None)
 
 
 def table_rows(

@@ -23,7 +23,7 @@ from rich.progress import track
 
 from zoo.config import plain_kind
 from zoo.errors import DataError
-from zoo.files import cache_folder, write_atomic, write_text, writing
+from zoo.files import cache_folder, write_atomic, writing
 from zoo.release.tensors import to_rgb
 
 if TYPE_CHECKING:
@@ -109,25 +109,20 @@ def shown(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
 def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
     """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: they must be equally large.
 
-    With `cache` those that need decoding are kept in a file below `$XDG_CACHE_HOME/zoo/decoded`, with its
-    SHA-256 beside it; where it is intact it is mapped. DataError for unreadable images and other sizes.
+    With `cache` what needs decoding is written once, below `$XDG_CACHE_HOME/zoo/decoded`, and then mapped.
+    DataError for unreadable images and other sizes.
     """
     if not cache or dataset.encoded() is None:
         return _decoded(dataset, image_size)
     file = cache_folder("decoded") / f"{content_key(dataset, image_size)}.raw"
     width, height = (image_size, image_size) if image_size else dataset.image(0).size
-    checksum = file.with_suffix(".sha256")
+    shape = (len(dataset), 3, height, width)
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
-            with suppress(FileNotFoundError, ValueError):  # not there, or cut short
-                kept = np.memmap(file, np.uint8, "c", shape=(len(dataset), 3, height, width))
-                if checksum.read_text() == hashlib.sha256(kept.data).hexdigest():
-                    return kept
-            pixels = _decoded(dataset, image_size)
-            write_atomic(file, pixels.tofile)
-            write_text(checksum, hashlib.sha256(pixels.data).hexdigest())
-    return pixels
+            if not file.exists() or file.stat().st_size != np.prod(shape):
+                write_atomic(file, _decoded(dataset, image_size).tofile)
+    return np.memmap(file, np.uint8, "c", shape=shape)
 
 
 def content_key(dataset: ImageDataset, *settings: object) -> str | None:

@@ -8,7 +8,7 @@ from zoo.config import Config, named_by
 
 Interpolation = Literal["bilinear", "bicubic"]
 Probability = Annotated[float, Field(ge=0, le=1)]
-PositiveInt = Annotated[int, Field(gt=0, le=1 << 14)]
+PositiveInt = Annotated[int, Field(gt=0, le=1 << 12)]
 Strength = Annotated[float, Field(ge=0)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from glob import glob
-from os.path import exists, isdir
+from os.path import exists, isdir, realpath
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from zoo.release.schema import CLASS_NAMES, invalid_class_name
 from zoo.release.tensors import ImageList
 
 CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # torchvision's archives
+_KNOWN = ("digits", *CIFAR)  # are the same images wherever they lie
 _CIFAR_TABLES = {
     kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
     for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
@@ -120,7 +121,9 @@ def image_files(folder: Path) -> list[str]:
     """Return the paths of all images below a folder, relative to it, by folder and name, as torchvision."""
     found = list[tuple[str, list[str]]]()
     for place, inner, names in os.walk(folder, followlinks=True):
-        inner[:] = filter(_is_visible, inner)
+        here, visible = f"{realpath(place)}/", filter(_is_visible, inner)
+        # a link to a folder around it would be followed without an end
+        inner[:] = [name for name in visible if not here.startswith(realpath(f"{place}/{name}") + "/")]
         found.append((place, sorted(filter(_is_image, names))))
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
     return [place + name for place, names in inside for name in names]
@@ -134,7 +137,8 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     path, train = root / getattr(source, split), root / source.train
     if not isdir(path):
         raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, names_in(root))}')
-    classes = folders_in(train if isdir(train) else path)
+    trained = train if isdir(train) else path
+    classes = [] if has_image(trained) or has_image(path) else folders_in(trained)  # none may be left out
     if not classes:
         paths = image_files(path)
         return ImageStore(paths, paths, folder=path)
@@ -223,10 +227,9 @@ def open_dataset(
     tail, part, partial = selection if split == "train" else (None, None, None)
     if len(found) and not found.class_names and (not unlabelled or tail or part or partial):
         lacking = f'data "{data_name(source, root)}": the images of the {split} split have no labels'
-        raise DataError(f"{lacking}, expected CLASS/IMAGE in a folder, or (image, label) in Python")
+        raise DataError(f"{lacking}, expected CLASS/IMAGE alone in a folder, or (image, label) in Python")
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    has_copies = source.kind in ("digits", *CIFAR) or as_archive(source) is not source  # in other files
     optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
     settings = {
         "name": data_name(source, root),
@@ -235,7 +238,7 @@ def open_dataset(
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
         **{key: section.model_dump() for key, section in optional.items() if section},
-        **({} if has_copies else {"content": found.sampled}),
+        **({} if source.kind in _KNOWN or as_archive(source) != source else {"content": found.sampled}),
         **found.settings,
     }
     dataset = replace(dataset, settings=settings)
@@ -263,11 +266,11 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
             raise DataError(f"{source.kind}: no data folder given: --data DIR")
         folder, read = Path(root if isinstance(root, str | Path) else ""), _READERS[source.kind]
         store = trained = read(source, split, folder)
-        if split == "test" and store.class_names is None and has_training_split(config, root):
+        is_open = isinstance(source, Parquet) or store.class_names is None  # to another order of classes
+        if split == "test" and is_open and has_training_split(config, root):
             trained = read(source, "train", folder)
         found = labelled(store, trained, source.kind)
-    names = [data_name(source, root), *found.class_names]
-    if (place := invalid_class_name(names)) is not None:
+    if (place := invalid_class_name(names := [data_name(source, root), *found.class_names])) is not None:
         raise DataError(f"{source.kind}: found the name {names[place][:80]!r}, expected {CLASS_NAMES}")
     return found
 
@@ -286,10 +289,8 @@ def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.
 
 def data_name(source: Source, root: Root) -> str:
     """Return a name for the data that tells two folders, or two label columns of one, apart."""
-    if source.kind in ("digits", *CIFAR):
-        return source.kind
-    if isinstance(source, Memory):
-        return source.name
+    if source.kind in (*_KNOWN, "memory"):
+        return str(getattr(source, "name", source.kind))
     place = Path(root).resolve() if isinstance(root, str | Path) else Path(source.kind)
     name = _hub_facts(place).get("hub_id", place.name)
     return f"{name} {source.label}" if isinstance(source, Parquet) else name
@@ -302,4 +303,6 @@ def has_training_split(config: DataConfig, root: Root) -> bool:
     source = config.source
     if isinstance(source, Memory):
         return "train" in getattr(root, "sets", {})
+    if isinstance(source, Parquet):
+        return bool(split_files(Path(str(root)), source.train))
     return not isinstance(source, Folder | ListFiles) or exists(Path(str(root), source.train))

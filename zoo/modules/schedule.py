@@ -21,9 +21,9 @@ class Scheduled(Config):
 
     kind: Literal["linear", "cosine"]
     """The way from `start` to `end`: straight, or half a cosine."""
-    start: Annotated[float, Field(ge=0)]
+    start: Annotated[float, Field(ge=0, le=1)]
     """At the first update."""
-    end: Annotated[float, Field(ge=0)]
+    end: Annotated[float, Field(ge=0, le=1)]
     """At the end of the training."""
 
 

@@ -64,7 +64,7 @@ def plan_pretraining(
     named = [key for key in keys_learned(changes) if key.startswith(_NAMED) or key == "objective"]
     if not value_of(changes, "name", "") and any(not key.startswith("data.source.") for key in named):
         end = "_changed" if "." in made.name else ".changed"
-        made = made.model_copy(update={"name": made.name.removesuffix(end) + end})
+        made = Recipe.load(made, [f"name={made.name.removesuffix(end)}{end}"])
     return made, given.root
 
 
@@ -102,7 +102,8 @@ def make(
             open_dataset(config, "test", root)
             protocols = ["linear", "knn"]
     images, start = len(train_set), _of_start(overrides, init, arch)
-    epochs = min(max(-(-600 * 64 // images), 5), 50) if tunes else epochs_for(images)  # 600 steps of 64
+    # 600 steps of 64 images; or 10 million images
+    epochs = min(max(-(-600 * 64 // images), 5), 50) if tunes else max(50, min(200, 10_000_000 // images))
     epochs = value_of(overrides, "training.epochs", epochs)
     batch = value_of(overrides, "training.batch_size", min(64, images) if tunes else batch_for(images))
     rate = (0.3 if start["sgd"] else 5e-4) * (0.1 if init is not None else 1.0) * batch / 256
@@ -133,11 +134,6 @@ def make(
     text = environment.from_string(file.read_text("utf-8")).render(start | values)
     changes = [each for each in overrides if each.partition("=")[0].strip() != "init.release"]
     return Recipe.from_yaml(text, f"{start['arch']}, {kind}", changes)
-
-
-def epochs_for(images: int) -> int:
-    """Return the epochs of a pretraining: 200, for more than 50,000 images fewer, but at least 50."""
-    return max(50, min(200, 10_000_000 // images))
 
 
 def batch_for(images: int) -> int:

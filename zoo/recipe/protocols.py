@@ -11,7 +11,8 @@ from zoo.data import ops
 from zoo.data.config import Seed as DataSeed
 from zoo.recipe import sections as s
 
-Depths = Annotated[list[s.PositiveInt], Field(min_length=1)]
+Depths = Annotated[list[ops.PositiveInt], Field(min_length=1)]
+Tau = Annotated[float, Field(gt=0, le=1000)]
 
 
 class Trained(Config):
@@ -115,7 +116,7 @@ class ClassifierProtocol(Config):
     """The classifier made of the learned centers, as it stands or with the training set's prior taken off."""
 
     protocol: Literal["classifier"]
-    tau: s.Positive | None = Field(None, description="Factor of the log prior (2007.07314, equation 9).")
+    tau: Tau | None = Field(None, description="Factor of the log prior (2007.07314, equation 9).")
     ensemble: Depths | None = Field(None, description="Input sizes; features of all, mirrored too, averaged.")
 
 

@@ -17,7 +17,7 @@ from zoo.objectives import ObjectiveConfig, registry
 from zoo.recipe import sections
 from zoo.recipe.overrides import Overrides, apply, as_overrides, keys_learned
 from zoo.recipe.protocols import Protocol
-from zoo.release.schema import MAX_NAME
+from zoo.release.schema import LONGEST_NAME, MAX_NAME
 
 
 class Recipe(Config):
@@ -25,7 +25,7 @@ class Recipe(Config):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$", max_length=MAX_NAME)]
     """timm's `arch.tag`; also the name of the file, the release and its repository."""
-    description: str
+    description: Annotated[str, Field(max_length=LONGEST_NAME - MAX_NAME)]
     """A paragraph for the card, written by hand; keys of overrides that change what is learned are added."""
     backbone: sections.BackboneSection
     init: sections.InitSection | None = None
@@ -125,13 +125,15 @@ def _misfits(recipe: Recipe) -> Iterator[str]:
         yield f'name: found "{recipe.name}", expected "{arch}.TAG"'
     if (views := len(recipe.views.train)) != kind.num_views:
         yield f"views.train: found {views}, expected {kind.num_views} view(s) for {name}"
+    if len(sizes := {*recipe.views.train_sizes}) > 1:
+        yield f"views.train: found the sizes {sorted(sizes)}, expected one for all"
     if (partial := recipe.data.partial_labels is not None) != candidates:
         found, expected = ("a section", "null") if partial else ("null", "candidate sets")
         yield f"data.partial_labels: found {found}, expected {expected} for {name}"
     if candidates and sampling != "instance":
         yield f'training.sampling: found "{sampling}", expected "instance" for {name}'
-    if training.early_stopping and (candidates or classless):
-        yield f"training.early_stopping: found a section, expected null for {name}"
+    if training.early_stopping and (candidates or classless or training.knn_every):
+        yield f"training.early_stopping: found a section, expected null for {name} and beside knn_every"
     if recipe.init and recipe.init.head != "fresh" and learned.name != "classify":
         yield f'init.head: found "{recipe.init.head}", expected "fresh" for {name}'
     if (groups := getattr(learned, "key_groups", 1)) > max(1, training.batch_size // 2):

@@ -11,6 +11,7 @@ from zoo.objectives.config import LDAMLoss
 
 Natural = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1, le=1 << 40)]
+Thousand = Annotated[int, Field(ge=1, le=1024)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -39,7 +40,7 @@ class LoRASection(Config):
     """Low-rank adapters beside the encoder's layers (2106.09685), merged into them before the release."""
 
     kind: Literal["lora"]
-    rank: PositiveInt = Field(8, description="r: an adapter has r x (inputs + outputs) parameters.")
+    rank: Thousand = Field(8, description="r: an adapter has r x (inputs + outputs) parameters.")
     alpha: Positive = Field(16.0, description="The adapter counts times alpha / r.")
     target: list[str] | None = Field(None, description="Patterns; null: layers larger than their adapter.")
 
@@ -92,7 +93,7 @@ class TrainingSection(Config):
     drop_last: bool = Field(True, description="Leave out the last partial batch of an epoch.")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="Of all draws of the training.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: a GPU where torch sees one.")
-    threads: PositiveInt | None = Field(None, description="Of torch on a CPU; null: one per core.")
+    threads: Thousand | None = Field(None, description="Of torch on a CPU; null: one per core.")
     precision: Literal["auto", Precision] = Field("auto", description="`auto`: bf16 where that is faster.")
     channels_last: bool = Field(True, description="Memory layout of images and convolutions.")
     clip_grad: Positive | None = Field(None, description="Largest norm of all gradients together; null: any.")

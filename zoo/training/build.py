@@ -52,8 +52,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
             raise RecipeError(f"objective: {int(needed[1]):,} bytes do not fit: queue_size, dim") from None
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
-        if centers is None:
-            raise TrainingError(f'init.head: release "{recipe.init.release}" has no centers; use "fresh"')
+        if centers is None or centers.weight.shape != objective.classifier.weight.shape:
+            raise TrainingError(f'init.head: "{recipe.init.release}" has no centers that fit; use "fresh"')
         objective.start_from(centers)
     return objective
 
@@ -78,10 +78,8 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
         raise TrainingError(f"init.release: {error}") from None
     found, made_with = opened.config["architecture"], opened.config["model_args"]
     if found != arch or any(args.get(key) != value for key, value in made_with.items()):
-        expected = f"backbone.arch {arch} with args {args}"
-        raise TrainingError(
-            f'init.release: "{init.release}" is {found} with {made_with}, expected {expected}'
-        )
+        expected = f"expected backbone.arch {arch} with args {args}"
+        raise TrainingError(f'init.release: "{init.release}" is {found} with {made_with}, {expected}')
     if init.head == "centers" and opened.class_names != dataset.class_names:
         expected, found = few(dataset.class_names), few(opened.class_names)
         raise TrainingError(f"init.head: found centers of {found}, expected those of the data, {expected}")

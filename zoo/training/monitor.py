@@ -40,6 +40,8 @@ def split_validation(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDatase
         return dataset, None
     labels, seed = torch.from_numpy(dataset.labels.copy()), derive_seed("validation", recipe.training.seed)
     rest, held = stratified_split(labels, section.validation_fraction, seed)
+    first = torch.tensor(dataset.store.first_rows())[dataset.rows]
+    rest = rest[~torch.isin(first[rest], first[held])]  # an image that is there twice is not on both sides
     if not len(held):
         raise DataError("training.early_stopping: each class has a single training image, expected null")
     return dataset.subset(rest.numpy()), dataset.subset(held.numpy())

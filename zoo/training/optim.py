@@ -34,10 +34,10 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
     if section.name not in (names := timm.optim.list_optimizers()):
         found = f'optimizer.name: found "{section.name}", expected one of timm\'s optimizers'
         raise RecipeError(f"{found}.{did_you_mean(section.name, names)}")
-    kind = timm.optim.get_optimizer_class(section.name, bind_defaults=False)
-    fused = isinstance(kind, type) and issubclass(kind, FUSED)
-    fused = fused and not {"foreach", "fused", "differentiable", "dampening"} & {*section.args}
     try:
+        kind = timm.optim.get_optimizer_class(section.name, bind_defaults=False)
+        fused = isinstance(kind, type) and issubclass(kind, FUSED)
+        fused = fused and not {"foreach", "fused", "differentiable", "dampening"} & {*section.args}
         return timm.optim.create_optimizer_v2(  # type: ignore[no-any-return]
             objective,
             opt=section.name,
@@ -50,8 +50,8 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             **({"fused": True} if fused else {}),
             **section.args,
         )
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        found = f'optimizer.args: timm\'s "{section.name}" refuses {section.args}'
+    except Exception as error:  # some need packages, a GPU, or arguments of their own
+        found = f'optimizer: timm\'s "{section.name}" refuses args {section.args}'
         raise RecipeError(f"{found}: {error}") from None
 
 
@@ -73,13 +73,13 @@ def build_schedule(
     A warm-up is part of `epochs`. A milestone takes effect with the first update after so many whole ones.
     """
     common = {"warmup_t": section.warmup_epochs * steps_per_epoch, "warmup_lr_init": section.warmup_lr}
-    # true by default in timm's multistep schedule
-    common |= {"warmup_prefix": section.warmup_prefix, "t_in_epochs": False}
+    common |= {"warmup_prefix": section.warmup_prefix, "t_in_epochs": False}  # timm's defaults differ
+    begun = section.warmup_epochs if section.warmup_prefix else 0  # before the first update of timm's count
     if section.name == "cosine":
-        length = (epochs - (section.warmup_epochs if section.warmup_prefix else 0)) * steps_per_epoch
+        length = (epochs - begun) * steps_per_epoch
         return CosineLRScheduler(optimizer, t_initial=length, lr_min=section.min_lr, **common)
-    if section.name == "multistep":
-        milestones = [m * steps_per_epoch + 1 for m in section.milestones]  # timm's is one update earlier
+    if section.name == "multistep":  # timm's milestone is one update earlier
+        milestones = [(m - begun) * steps_per_epoch + 1 for m in section.milestones]
         return MultiStepLRScheduler(optimizer, decay_t=milestones, decay_rate=section.decay_rate, **common)
     return StepLRScheduler(optimizer, decay_t=1, decay_rate=1.0, **common)
 

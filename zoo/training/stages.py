@@ -135,7 +135,7 @@ def close(method: m.Method, learned: Centers, train: Features) -> Centers:
     elif isinstance(method, m.NearestCenter):
         if method.centers == "means":
             features, labels = train()
-            weight = functional.class_means(features, labels, len(weight)).to(weight)
+            weight, bias = functional.class_means(features, labels, len(weight)).to(weight), 0 * bias
         else:
             absent = torch.zeros_like(absent)
         weight, bias = functional.nearest_center(weight, bias, method.similarity)
