@@ -37,7 +37,7 @@ def text_list(root):
 
 def csv_list(root):
     put(root, "a, b.png", "c.png", "d.png")
-    (root / "a.csv").write_text('path,label\n"a, b.png",ant\nc.png, "ant"\nd.png,bee\n', "utf-8-sig")
+    (root / "a.csv").write_text('filename,class\n"a, b.png",ant\nc.png, "ant"\nd.png,bee\n', "utf-8-sig")
     (root / "b.CSV").write_text('"a, b.png",bee\n')
     return {"kind": "list", "train": "a.csv", "test": "b.CSV"}
 
@@ -190,6 +190,7 @@ def test_a_spec_names_kind_folder_and_keys():
     assert config.source == Parquet(train="t-*.parquet", image="image", label="fine_label")
     both = parse_data_spec("digits?imbalance=10&fraction=0.1&seed=3")[0]
     assert (both.long_tail, both.subset) == (LongTail(imbalance=10, seed=3), Subset(fraction=0.1, seed=3))
+    assert parse_data_spec("cifar10:D?download=true")[0].source.download is True
     few = parse_data_spec("digits?per_class=5&seed=3")[0]
     assert (few.long_tail, few.subset) == (None, Subset(per_class=5, seed=3))
 
@@ -200,6 +201,7 @@ def test_a_spec_names_kind_folder_and_keys():
         ("digit", 'no folder or file "digit".*Did you mean "digits"'),
         ("parquet:D?labl=x", 'unknown key "source.labl".*Did you mean "label"'),
         ("digits?imbalance", "long_tail.imbalance"),
+        ("cifar10:D?download=yess", "source.download.*found 'yess'"),
         ("digits?fraction=0.1&per_class=5", "either fraction or per_class"),
     ],
 )

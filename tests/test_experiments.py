@@ -100,7 +100,7 @@ def test_records_come_back_as_they_were_written_and_others_are_refused(seeds, tm
     assert list(made.frame["seeds"]) == ["n = 8"] and zoo.table(file).markdown() == made.markdown()
     for text in ("{", '{"format": 3, "runs": []}', '{"format": 2, "runs": [{"name": "a"}]}'):
         file.write_text(text)
-        with pytest.raises(ZooError, match=r'results\.json"'):
+        with pytest.raises(ZooError, match=r"results\.json"):
             zoo.table(file)
 
 

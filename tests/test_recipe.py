@@ -20,6 +20,7 @@ PACO = "cifar_resnet20.paco_digits_lt50"
 CE = "cifar_resnet20.ce_digits_lt50"
 PICO = "cifar_resnet20.pico_digits_q05"
 MOCO = "cifar_resnet20.moco_v2_ft_digits_lt50"
+V3 = "vit_tiny_patch16_224.moco_v3_digits_lt50"
 CIFAR = "convnext_atto.moco_v2_ft_cifar100"
 
 
@@ -96,6 +97,11 @@ CROP = "[{op: random_resized_crop, size: %d}]"
         (MOCO, "training.compile=true", 'training.compile": found True'),
         (MOCO, "evaluation=[classifier]", 'evaluation.0: found "classifier"'),
         (MOCO, "training.epochs=1", "schedule.warmup_epochs: found 5"),
+        (
+            V3,
+            "init={release: timm:vit_tiny_patch16_224.augreg_in21k}",
+            "objective.sincos_positions: found true",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected: str) -> None:

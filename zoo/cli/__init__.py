@@ -42,8 +42,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         say(str(missing_extra(error)))
         sys.exit(1)
-    except (ZooError, OSError) as error:
-        say(str(error))
+    except (ZooError, OSError, MemoryError) as error:
+        say(str(error) or "out of memory")
         sys.exit(error.exit_code if isinstance(error, ZooError) else 1)
 
 

@@ -40,10 +40,8 @@ class Folder(Config):
     """Trees `train/CLASS/IMAGE`, as torchvision's ImageFolder reads them, without hidden files."""
 
     kind: Literal["folder"] = "folder"
-    train: str = "train"
-    """Subfolder with the training images."""
-    test: str = "val"
-    """Subfolder with the test images."""
+    train: str = Field(default="train", description="Subfolder with the training images.")
+    test: str = Field(default="val", description="Subfolder with the test images.")
 
 
 class ListFiles(Config):
@@ -52,8 +50,7 @@ class ListFiles(Config):
     kind: Literal["list"] = "list"
     train: str
     """List of the training images; one whose name ends in .csv has the columns "path,label"."""
-    test: str
-    """List of the test images."""
+    test: str = Field(description="List of the test images.")
 
 
 class Parquet(Config):
@@ -62,10 +59,8 @@ class Parquet(Config):
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
     """A file, a pattern, or a split's name, `train` for train.parquet, train-*.parquet, train/*.parquet."""
-    test: str = "test"
-    """Likewise, of the test images."""
-    image: str = "img"
-    """Column of {bytes, path} or of plain bytes."""
+    test: str = Field(default="test", description="Likewise, of the test images.")
+    image: str = Field(default="img", description="Column of {bytes, path} or of plain bytes.")
     label: str = "label"
     """Column of integers or words; where there is no "img" or "label", the only one of its type."""
 
@@ -74,10 +69,8 @@ class Memory(Config):
     """Images that a Python program holds, which are given as `data` each time."""
 
     kind: Literal["memory"] = "memory"
-    name: str
-    """What tables call them."""
-    sha256: str
-    """Of labels and pixels, or of a sample of these."""
+    name: str = Field(description="What tables call them.")
+    sha256: str = Field(description="Of labels and pixels, or of a sample of these.")
 
 
 _Sources = Digits | TorchvisionSource | Folder | ListFiles | Parquet | Memory
@@ -89,8 +82,7 @@ class Holdout(Config):
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Of each class, rounded, at least one image; a class of one image stays in training."""
-    seed: Seed = 0
-    """Of the draw."""
+    seed: Seed = Field(default=0, description="Of the draw.")
 
 
 class LongTail(Config):
@@ -98,10 +90,8 @@ class LongTail(Config):
 
     profile: Literal["exponential"] = "exponential"
     """n_c = n_max / imbalance^(c / (C - 1))."""
-    imbalance: Annotated[float, Field(ge=1)]
-    """Largest class / smallest class, >= 1."""
-    seed: Seed = 0
-    """Which images of a class are kept; the literature's is 0."""
+    imbalance: Annotated[float, Field(ge=1)] = Field(description="Largest class / smallest class, >= 1.")
+    seed: Seed = Field(default=0, description="Which images of a class are kept; the literature's is 0.")
     max_per_class: Annotated[int, Field(ge=1)] | None = None
     """n_max; by default the size of the smallest class."""
 
@@ -113,8 +103,7 @@ class Subset(Config):
     """Share of each class that is kept, rounded, at least one image."""
     per_class: Annotated[int, Field(ge=1)] | None = None
     """So many images of each class, in place of a fraction."""
-    seed: Seed = 0
-    """Of the draw."""
+    seed: Seed = Field(default=0, description="Of the draw.")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -128,8 +117,7 @@ class Candidates(Config):
 
     rate: Annotated[float, Field(ge=0, lt=1)]
     """Probability of each wrong label; 0: the true label is known."""
-    seed: Seed = 0
-    """Of the draws."""
+    seed: Seed = Field(default=0, description="Of the draws.")
 
 
 class UniformCandidates(Candidates):
@@ -149,20 +137,17 @@ class GroupedCandidates(Candidates):
 class DataConfig(Config):
     """Which images, and how pixels become numbers."""
 
-    source: Source
-    """Where images and labels come from."""
+    source: Source = Field(description="Where images and labels come from.")
     holdout: Holdout | None = Field(None, exclude_if=lambda value: value is None)  # as in older recipes
     """For a source without a test part: the images held out of the training part, before anything else."""
-    long_tail: LongTail | None = None
-    """Applies to the training split only."""
+    long_tail: LongTail | None = Field(default=None, description="Applies to the training split only.")
     subset: Subset | None = None
     """Few labels: a part of each class of what the long tail keeps; training split only."""
     partial_labels: Annotated[UniformCandidates | GroupedCandidates, _ByKind] | None = None
     """Which classes are candidates for the label of each training image, the true one among them."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
-    std: PositiveTriple = [0.229, 0.224, 0.225]
-    """Likewise."""
+    std: PositiveTriple = Field(default=[0.229, 0.224, 0.225], description="Likewise.")
     image_size: PositiveInt | None = None
     """Training images are scaled to this square when they are decoded; None leaves them as stored."""
 
@@ -193,15 +178,15 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
         if own.keys() - {"seed"}:
             values[name] = own
     drawn = {key for own in values.values() for key in own}
-    values["source"] = {"kind": kind} | {key: value for key, value in given.items() if key not in drawn}
+    own = {k: load_yaml(v, where) if k == "download" else v for k, v in given.items() if k not in drawn}
+    values["source"] = {"kind": kind} | own
     return parse(DataConfig, values, where, DataError), path_of(folder) if folder else None
 
 
 class EvalView(Config):
     """timm's evaluation transform: shorter side to `size` / `crop_pct`, then the centre of `size` pixels."""
 
-    size: PositiveInt
-    """Pixels of a side of the input."""
+    size: PositiveInt = Field(description="Pixels of a side of the input.")
     crop_pct: Annotated[float, Field(ge=0.1, le=1)] = 0.875
     """Part of the resized image's side that the crop keeps; 1: all of it."""
     interpolation: Interpolation = "bilinear"
@@ -221,8 +206,7 @@ class ViewsConfig(Config):
     """Keep the images that `tensor` decodes in a file below `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
     """One list of operations per view."""
-    eval: EvalView
-    """How the released encoder expects images."""
+    eval: EvalView = Field(description="How the released encoder expects images.")
 
     @model_validator(mode="after")
     def _crops_first(self) -> Self:

@@ -159,7 +159,8 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"list: {file} cannot be read as text: {error}") from None
     if file.suffix.lower() == ".csv":
-        rows = [row for row in csv.reader(lines, skipinitialspace=True) if row != ["path", "label"]]
+        rows = [*csv.reader(lines, skipinitialspace=True)]
+        rows = rows[not (_is_image(rows[0][0]) or exists(root / rows[0][0])) :] if lines else []
     else:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
     if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
@@ -282,7 +283,7 @@ def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.
         return np.arange(len(whole) if is_test == (fraction == 1) else 0)
     from torch import from_numpy
 
-    rows = np.unique(whole.store.first_rows())
+    rows = np.unique(np.array(whole.store.first_rows(), dtype=np.int64))
     chosen = stratified_split(from_numpy(whole.labels[rows]), fraction, holdout.seed)[is_test]
     return np.take(rows, chosen.numpy())
 

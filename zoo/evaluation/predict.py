@@ -40,9 +40,9 @@ def predict(
         release: with centers, its name or folder.
         data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`.
         top: how many classes of each image; all where there are fewer.
-        device: "auto", "cpu" or "cuda".
-        workers: processes that decode images; those of the release's recipe when None.
-        max_bad_images: so many unreadable images are left out, with a warning that names them.
+        device: as in `embed`, and so are `workers` and `max_bad_images`.
+        workers: processes that decode images.
+        max_bad_images: up to this many unreadable images are left out, with a warning that names them.
 
     Returns:
         For each image, in order, its classes and their probabilities, the softmax of the classifier's logits:

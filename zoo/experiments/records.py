@@ -18,7 +18,6 @@ from zoo.config import Config, flat, is_number, parse
 from zoo.data.dataset import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
-from zoo.files import read_text
 from zoo.objectives import SHIPPED
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import keys_learned
@@ -55,15 +54,12 @@ class RunRecord(Config):
     the hash, unless they are shipped."""
     method: str
     data: str
-    train_sha256: _Sha256
-    """Of the training images' names and labels."""
+    train_sha256: _Sha256 = Field(description="Of the training images' names and labels.")
     classes: int
-    largest: int
-    """Training images of the most frequent class."""
+    largest: int = Field(description="Training images of the most frequent class.")
     smallest: int
     epochs: int | float
-    evaluations: list[Evaluated]
-    """Those on the training's own data."""
+    evaluations: list[Evaluated] = Field(description="Those on the training's own data.")
     figures: dict[str, float] = {}
     """All numbers by name, as `zoo.diagnose` has them, e.g. `recorded/loss`."""
     seconds: Annotated[float, Field(ge=0)]
@@ -140,11 +136,7 @@ def _below(folder: Path) -> list[RunRecord]:
 
 def read_results(file: Path) -> list[RunRecord]:
     """Read a file of results; raise `ZooError` naming what is wrong with it."""
-    try:
-        plain = json.loads(read_text(file, 1 << 26))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ZooError(f'"{file}" cannot be read as results: {error}') from None
-    return parse(ResultsFile, plain, f'"{file}"', ZooError).runs
+    return parse(ResultsFile, format.read_json(file), f'"{file}"', ZooError).runs
 
 
 def from_release(release: Release) -> RunRecord:

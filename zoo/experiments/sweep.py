@@ -151,18 +151,9 @@ def compare(
     It is a sweep over the recipe's key `method`. Nothing is selected on the test split: the last epoch
     counts, or the one that the validation part of `training.early_stopping` chooses.
 
-    Args:
-        recipe: of the objective `classify`; the default of `finetune` when None.
-        init: the release to start from.
-        out: folder of the comparison, `runs/NAME_compared` when None, NAME that of `init`.
-        data: see `finetune`.
-        methods: names out of `METHODS`, or of the recipe's `method`; the others are compared with the first.
-        seeds: of the trainings.
-        resume: see `sweep`.
-        overrides: see `pretrain`.
-
-    Returns:
-        As `sweep`; `failed` has also the methods that the start does not allow. So are the errors.
+    `methods` are names out of `METHODS`, or of the recipe's `method`; the others are compared with the first.
+    `out` is by default `runs/NAME_compared`, NAME that of `init`. Other arguments, errors and the result are
+    those of `finetune` and `sweep`; `failed` has also the methods that the start does not allow.
     """
     start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
     changes = as_overrides(overrides)

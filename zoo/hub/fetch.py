@@ -93,15 +93,8 @@ def pull(
 ) -> Release:
     """Fetch a release whole, and compare every byte with the hashes that it records.
 
-    Args:
-        name: which release, see `zoo.open`.
-        out: a new folder to put it into, where it can be changed; by default it stays in the Hub's cache.
-        revision: as in `zoo.open`.
-        token: as in `zoo.open`.
-        cache_dir: as in `zoo.open`.
-
-    Raises:
-        ReleaseError: naming the repository or folder, what was found and what was expected.
+    `out` is a new folder to put it into, where it can be changed; by default it stays in the Hub's cache.
+    Other arguments are those of `zoo.open`. A `ReleaseError` names the repository or folder at fault.
     """
     ref = resolve(name, revision)
     release = Release.at(folder_of(ref, token=token, cache_dir=cache_dir))

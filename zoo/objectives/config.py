@@ -16,8 +16,7 @@ Weight = Annotated[float, Field(gt=0, description="lambda, of each negative's sc
 class ObjectiveConfig(Config):
     """Base of the recipe's `objective:` section; `name` selects the class."""
 
-    name: str
-    """Of the objective, e.g. `paco`."""
+    name: str = Field(description="Of the objective, e.g. `paco`.")
 
     num_views: ClassVar[int] = 2
     """Of each image in a batch; `zoo.objectives.Objective` says what these class variables mean."""
@@ -39,8 +38,7 @@ class NegativeInterpolation(Config):
 
     alpha: Annotated[float, Field(gt=0.5)] = 1.6
     """Of the Beta distribution: the larger, the nearer l is to 0.5."""
-    per: Granularity = "step"
-    """As `per` of the positives; a sample is a key of the queue."""
+    per: Granularity = Field(default="step", description="As of positives; a sample is a key of the queue.")
     keep_originals: bool = False
     """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
 
@@ -54,15 +52,13 @@ class FeatureTransformConfig(Config):
     """Mix the queue's keys with each other; null: leave them."""
     renormalize: bool = False
     """Scale transformed vectors back to unit length; the authors do not."""
-    start_epoch: Annotated[int, Field(ge=0)] = 0
-    """Epochs without it at the start."""
+    start_epoch: Annotated[int, Field(ge=0)] = Field(0, description="Epochs without it at the start.")
 
 
 class ProjectionConfig(ObjectiveConfig):
     """From pooled features to the sphere where scores are taken."""
 
-    dim: Annotated[int, Field(ge=1, le=1 << 31)] = 128
-    """D, size of the projection."""
+    dim: Annotated[int, Field(ge=1, le=1 << 31)] = Field(128, description="D, size of the projection.")
     head_layers: HeadLayers = 2
     head_hidden: HeadHidden = 2048  # the features of a ResNet-50
     head_batchnorm: HeadBatchNorm = False
@@ -79,8 +75,7 @@ class QueueConfig(ProjectionConfig):
 class MomentumConfig(QueueConfig):
     """Contrast with a queue that a slowly moving key encoder fills."""
 
-    momentum: Share = 0.999
-    """m of the key encoder: a number or a schedule."""
+    momentum: Share = Field(0.999, description="m of the key encoder: a number or a schedule.")
     key_groups: Annotated[int, Field(ge=1)] = 1
     """Groups of keys with BatchNorm statistics of their own, in the place of the authors' GPUs; 1: off."""
 
@@ -268,8 +263,7 @@ class LDAMLoss(Config):
     name: Literal["ldam"]
     max_margin: Annotated[float, Field(ge=0)] = 0.5
     """Of the rarest class, in units of the cosine."""
-    scale: Annotated[float, Field(gt=0)] = 30.0
-    """Factor of the cosines in the softmax."""
+    scale: Annotated[float, Field(gt=0)] = Field(30.0, description="Factor of the cosines in the softmax.")
     reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Share of the training after which classes are weighted by their effective numbers; 1: never."""
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
@@ -322,8 +316,7 @@ class ClassifyConfig(ObjectiveConfig):
     """Factor of a cosine head's logits; null where there is none, or LDAM, which has its own."""
     mix: MixConfig | None = None
     """While training; the loss is then against both labels of a pair, by their shares."""
-    distill: DistillConfig | None = None
-    """Teachers beside the labels; null: labels alone."""
+    distill: DistillConfig | None = Field(None, description="Teachers beside the labels; null: labels alone.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

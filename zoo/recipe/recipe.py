@@ -153,9 +153,9 @@ def _misfits(recipe: Recipe) -> Iterator[str]:
         "objective.feature_transform.start_epoch": getattr(transform, "start_epoch", 0),
         "objective.prototype_start": getattr(learned, "prototype_start", 0),
     }
-    for key, epoch in starts.items():
-        if epoch >= epochs:
-            yield f"{key}: found {epoch}, expected fewer than training.epochs ({epochs})"
-    for number, probe in enumerate(recipe.evaluation):
-        if probe.protocol == "classifier" and classless:
-            yield f'evaluation.{number}: found "classifier", expected another protocol for {name}'
+    late = {key: epoch for key, epoch in starts.items() if epoch >= epochs}
+    yield from (f"{key}: found {n}, expected less than training.epochs, {epochs}" for key, n in late.items())
+    places = [n for n, probe in enumerate(recipe.evaluation) if probe.protocol == "classifier" and classless]
+    yield from (f'evaluation.{n}: found "classifier", expected another protocol for {name}' for n in places)
+    if recipe.init and getattr(learned, "sincos_positions", False):
+        yield "objective.sincos_positions: found true, expected false: they would replace those of init"

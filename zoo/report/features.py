@@ -34,12 +34,6 @@ def _sample(subject: Subject) -> Sample:
     return subject.sample
 
 
-def tau_of(subject: Subject) -> float | None:
-    """Return the temperature of a subject's recipe; None where there is none."""
-    tau = (subject.recipe.get("objective") or {}).get("tau")
-    return float(tau) if isinstance(tau, int | float) else None
-
-
 @style.figure(
     "How hard negatives count at each temperature",
     lambda subject: subject.sample is not None and "other_class" in subject.sample.pairs,
@@ -51,7 +45,7 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
     One training at several temperatures, several each at its own (Wang and Liu 2021, arXiv 2012.09740, 3.2).
     """
     groups = style.groups_of(subjects)
-    taus = [tau_of(group[0]) or _TAUS[1] for group in groups]
+    taus = [(group[0].recipe.get("objective") or {}).get("tau") or _TAUS[1] for group in groups]
     drawn = [(group, f"{group[0].group}, ", group[0].place) for group in groups]
     if len(groups) == 1:
         taus = sorted({*_TAUS, taus[0]})

@@ -38,7 +38,8 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         encoder, centers = _encoder(recipe, dataset)
         if recipe.train_only is not None or recipe.adapt is not None or recipe.fixed_batchnorm:
             limit_training(encoder, recipe)
-        for size in {recipe.views.eval.size, *recipe.views.train_sizes}:
+        stored = [recipe.data.image_size or dataset.image(0).height]  # where no view resizes
+        for size in {recipe.views.eval.size, *(recipe.views.train_sizes or stored)}:
             backbones.check_encoder(encoder, size)
         training, _ = split_validation(dataset, recipe)
         candidates = None if training.candidates is None else torch.tensor(training.candidates)

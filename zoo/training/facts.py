@@ -28,13 +28,6 @@ from zoo.training.precision import pick_device
 from zoo.training.run import RunFolder
 
 
-def images_seen(steps: int, size: int, batch_size: int, *, drop_last: bool) -> int:
-    """Return how many images, repetitions counted, the first `steps` batches of a run have together."""
-    per_epoch = batches_per_epoch(size, batch_size, drop_last=drop_last)
-    epochs, rest = divmod(steps, per_epoch)
-    return epochs * min(size, per_epoch * batch_size) + rest * batch_size
-
-
 class Trained(NamedTuple):
     """A finished training, or how far one is; `objective` has the weights to release.
 
@@ -109,9 +102,10 @@ def trained_at(
     Adapters are merged into the encoder.
     """
     section, (training, validation) = recipe.training, split_validation(data, recipe)
-    of, length = (len(training), section.batch_size), {"drop_last": section.drop_last}
-    step, per_epoch = at.step, batches_per_epoch(*of, **length)
-    images, stopping, early = images_seen(step, *of, **length), None, section.early_stopping
+    step, size, batch = at.step, len(training), section.batch_size
+    per_epoch = batches_per_epoch(size, batch, drop_last=section.drop_last)
+    images = step // per_epoch * min(size, per_epoch * batch) + step % per_epoch * batch
+    stopping, early = None, section.early_stopping
     if best is not None and early is not None:
         objective.load_state_dict(best["weights"], strict=False)
         stopping = {

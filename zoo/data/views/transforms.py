@@ -1,11 +1,12 @@
 """Random numbers for a batch, and the operations that take them: other parameters for every image.
 
-Resizing crops and blur are linear and separable, out = R X C^T for a channel X: with R `[B, h, H]` and
-C `[B, w, W]` two small batched matrix products. Source of the filters: Pillow's `Resample.c`.
+Resizing crops are linear and separable, out = R X C^T for a channel X: with R `[B, h, H]` and C `[B, w, W]`
+two small batched matrix products. Source of the filters: Pillow's `Resample.c`.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from zoo.errors import DataError
 
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
 CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation take the three slots of an order
+BLOCK = 16  # pixels that a blur makes at once
 DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues where red, green, blue are smallest
 
 
@@ -72,7 +74,10 @@ def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws)
     start, length = torch.cat([top, left]), torch.cat([h, w])
     matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
     rows, cols = torch.tensor_split(matrices, 2)
-    return _apply(images, rows[..., :height], cols[..., :width], clip=op.interpolation == "bicubic")
+    wide = torch.bmm(images.flatten(1, 2), cols[..., :width].mT).view(*images.shape[:3], op.size)
+    leaves = op.interpolation == "bicubic"  # 0..1: Pillow clips after each pass
+    out = rows[:, None, :, :height] @ (wide.clamp_(0, 1) if leaves else wide)
+    return out.clamp_(0, 1) if leaves else out
 
 
 def crop_boxes(op: ops.RandomResizedCrop, height: int, width: int, draws: Draws) -> tuple[Tensor, ...]:
@@ -116,35 +121,29 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
     if op.kernel_size // 2 >= min(height, width):
         raise DataError(f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width}")
 
-    def blurred(images: Tensor, sigma: Tensor) -> Tensor:
-        sigma = to_device(sigma, images.device)
-        rows, cols = (blur_matrix(sigma, op.kernel_size, size) for size in (height, width))
-        return _apply(images, rows, cols, clip=False)
-
     sigma = draws.uniform(op.sigma[0], op.sigma[1])
-    return only(draws.chosen(op.p), blurred, images, sigma)
+    return only(draws.chosen(op.p), partial(blur, kernel_size=op.kernel_size), images, sigma)
 
 
-def blur_matrix(sigma: Tensor, kernel_size: int, size: int) -> Tensor:
-    """Return torchvision's Gaussian blurs `[B, size, size]` of `sigma` `[B]`, edges reflected."""
-    radius = kernel_size // 2
-    taps = torch.arange(-radius, radius + 1, device=sigma.device)
-    kernel = torch.exp(-0.5 * (taps / sigma.clamp(min=1e-6)[:, None]) ** 2)
-    kernel = kernel / kernel.sum(1, keepdim=True)
-    source = (torch.arange(size, device=sigma.device)[None, :] + taps[:, None]).abs()
-    source = torch.where(source >= size, 2 * (size - 1) - source, source)  # [K, size]
-    where = (source[..., None] == torch.arange(size, device=sigma.device)).float()  # [K, size, size]
-    return (kernel @ where.view(kernel_size, -1)).view(-1, size, size)
+def blur(images: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
+    """Return torchvision's Gaussian blur of each image by its `sigma` `[B]`, edges reflected.
 
-
-def _apply(images: Tensor, rows: Tensor, cols: Tensor, *, clip: bool) -> Tensor:
-    """Return R X C^T for every channel; `clip` to 0..1 after each pass, as Pillow does: bicubic leaves it."""
-    batch, channels, height, width = images.shape
-    wide = torch.bmm(images.reshape(batch, channels * height, width), cols.transpose(1, 2))
-    if clip:
-        wide = wide.clamp_(0, 1)
-    out = rows[:, None] @ wide.view(batch, channels, height, cols.shape[1])
-    return out.clamp_(0, 1) if clip else out
+    Rows, then columns, are cut into blocks of `BLOCK` pixels with what reaches into them: a matrix product
+    for each does a fraction of the work of one for all, and takes a fraction of the time of a convolution.
+    """
+    height, width = images.shape[-2:]
+    taps = torch.arange(kernel_size, device=images.device)
+    sigma = to_device(sigma, images.device).clamp(min=1e-6)[:, None]
+    kernel = torch.exp(-0.5 * ((taps - kernel_size // 2) / sigma) ** 2)
+    reach = BLOCK + kernel_size - 1  # pixels that a block is made of
+    tap = torch.arange(reach, device=images.device)[:, None] - torch.arange(BLOCK, device=images.device)
+    kernel = F.pad(kernel / kernel.sum(1, keepdim=True), [0, 1])  # the last one is for pixels too far away
+    band = kernel[:, torch.where((tap < 0) | (tap >= kernel_size), kernel_size, tap)]  # [B, reach, BLOCK]
+    padded = F.pad(images, [kernel_size // 2] * 4, mode="reflect")
+    rows = F.pad(padded, [0, -width % BLOCK, 0, -height % BLOCK]).unfold(3, reach, BLOCK)
+    wide = torch.bmm(rows.reshape(len(images), -1, reach), band).view(*rows.shape[:3], -1)[..., :width]
+    columns = wide.unfold(2, reach, BLOCK).transpose(3, 4)  # [B, 3, blocks, reach, W]
+    return (band.mT[:, None, None] @ columns).flatten(2, 3)[:, :, :height]
 
 
 def horizontal_flip(op: ops.HorizontalFlip, images: Tensor, draws: Draws) -> Tensor:
