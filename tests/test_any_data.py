@@ -15,7 +15,7 @@ import zoo
 from tests.data_fixtures import put
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
-from zoo.data.any_data import as_data, resolve, whole
+from zoo.data.any_data import all_as_test, as_data, resolve
 from zoo.data.config import Folder, Holdout
 from zoo.data.sources import image_files
 from zoo.errors import DataError, ZooError
@@ -319,7 +319,7 @@ def test_a_third_folder_of_images_beside_train_and_val_is_no_class(tmp_path):
 def test_no_image_beside_class_folders_is_left_out(tmp_path):
     put(tmp_path, "1.png", "2.png", "a/3.png")
     config, root, _ = as_data(tmp_path)
-    assert len(open_dataset(whole(config), "test", root, unlabelled=True)) == 3
+    assert len(open_dataset(all_as_test(config), "test", root, unlabelled=True)) == 3
     with pytest.raises(DataError, match=r"have no labels, expected CLASS/IMAGE alone"):
         open_dataset(config, "train", root)
 

@@ -17,7 +17,7 @@ from zoo.data import open_dataset
 from zoo.recipe import Recipe
 from zoo.training import RunFolder, build_objective, train
 from zoo.training.precision import encoders
-from zoo.training.stages import beginning
+from zoo.training.stages import first_stage
 
 FILE = Path(__file__).with_name("loss_curves.json")
 CHANGES = (
@@ -41,7 +41,7 @@ def losses(name: str) -> list[float]:
     if "pico" in name:  # as short an epoch as the others'
         changes.append("data.long_tail={profile: exponential, imbalance: 50.0, seed: 0, max_per_class: 125}")
         changes.append("objective.prototype_start=1")
-    recipe = beginning(Recipe.load(name, changes))  # of a method the first training
+    recipe = first_stage(Recipe.load(name, changes))  # of a method the first training
     dataset = open_dataset(recipe.data, "train", None)
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder))

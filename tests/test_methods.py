@@ -21,7 +21,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.sections import Adjusted, NearestCenter
 from zoo.release import Release
 from zoo.training import RunFolder, stages
-from zoo.training.stages import close, recorded
+from zoo.training.stages import final_classifier, recorded
 
 BASE = "cifar_resnet20.ce_digits_lt50"
 BRIEF = (*SHORT, "evaluation=[]")
@@ -72,7 +72,7 @@ def test_a_class_without_training_images_is_never_predicted(method: Any) -> None
         torch.randn(*shape, generator=g) for shape in ((4, 6), (4,), (40, 6), (300, 6))
     )
     learned = Centers(weight, bias, torch.tensor([14, 13, 13, 0]))
-    found = close(method, learned, lambda: (features, torch.arange(40) % 3))
+    found = final_classifier(method, learned, lambda: (features, torch.arange(40) % 3))
     assert found.weight.isfinite().all() and found.bias[3] == LOWEST_LOGIT
     assert set((30 * x @ found.weight.T + found.bias).argmax(dim=1).tolist()) == {0, 1, 2}
 

@@ -22,7 +22,7 @@ from zoo.recipe import Recipe
 from zoo.training import build_objective
 from zoo.training.build import open_loader, require_batches
 from zoo.training.monitor import Monitor, split_validation
-from zoo.training.stages import beginning
+from zoo.training.stages import first_stage
 from zoo.training.step import Stepper
 
 REFUSED = Path(__file__).parent / "golden" / "pairs.json"
@@ -62,7 +62,7 @@ KINDS = {
 def planned(kind: str, *features: str) -> Recipe:
     """Return the recipe of the first training with these features, or raise the error that refuses it."""
     changes = [FEATURES[name] for name in features]
-    return beginning(recipe(kind, KINDS[kind], "training.batch_size=32", *changes))
+    return first_stage(recipe(kind, KINDS[kind], "training.batch_size=32", *changes))
 
 
 def begun(first: Recipe) -> tuple[Stepper, Any]:

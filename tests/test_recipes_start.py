@@ -12,7 +12,7 @@ from zoo import catalog
 from zoo.data import open_dataset
 from zoo.recipe import Recipe
 from zoo.training.build import build_objective, open_loader
-from zoo.training.stages import beginning
+from zoo.training.stages import first_stage
 from zoo.training.step import Stepper
 
 GROUPS = [["bed", "chair"], ["bear", "lion"]]  # the classes of the few images, in two groups
@@ -66,7 +66,7 @@ CASES = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_recipe_starts_as_it_stands(name: str, base: Path) -> None:
-    recipe = beginning(shrunk(name))
+    recipe = first_stage(shrunk(name))
     size = recipe.views.eval.size
     dataset = open_dataset(recipe.data, "train", images(base, size))
     objective = build_objective(recipe, dataset).to(memory_format=torch.channels_last).train()

@@ -23,7 +23,7 @@ from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective
 from zoo.training.build import open_loader
-from zoo.training.precision import autocast, choose, compiled, float32_products, place, settle
+from zoo.training.precision import autocast, choose, compiled, float32_products, place, resolve_auto
 from zoo.training.step import Stepper
 
 RECIPE = "cifar_resnet32.paco_cifar100_lt100"
@@ -69,7 +69,7 @@ def _rows(
     loader = open_loader(dataset, recipe, device)
     equal = _gate(dataset, device, next(iter(loader.stream(0, 1))))
     objective: Any = build_objective(recipe, dataset)
-    recipe = settle(recipe, choose(recipe, objective.encoder, TAIL, device))
+    recipe = resolve_auto(recipe, choose(recipe, objective.encoder, TAIL, device))
     place(objective, recipe, device)
     as_it_is, best = (_peer(objective, recipe, device) for _ in range(2))
     best[0].to(memory_format=torch.channels_last)

@@ -28,7 +28,7 @@ INIT = Option(None, "--init", help="Weights to start from: a name, a folder, org
 OUT = Option(None, "--out", help="Folder to create. Default: one in runs/, named after the result.")
 RESUME = Option(False, "--resume", help="Continue from the last checkpoint, if there is one.")
 SET = Option(None, "--set", metavar="A.B=C", help="Change a value of the recipe; can be repeated.")
-BAD_IMAGES = Option(0, "--max-bad-images", min=0, help="Leave out up to so many unreadable images.")
+BAD_IMAGES = Option(0, "--max-bad-images", min=0, help="Leave out up to this many unreadable images.")
 WORKERS = Option(None, "--workers", min=0, help="Processes that decode images. Default: the recipe's.")
 
 

@@ -135,7 +135,7 @@ def own_root(data: Data, config: DataConfig) -> Root:
     return found.root
 
 
-def whole(config: DataConfig) -> DataConfig:
+def all_as_test(config: DataConfig) -> DataConfig:
     """Return data without a test part with all images as test images; others as they are."""
     return config if config.holdout is None else config.model_copy(update={"holdout": Holdout(fraction=1)})
 
@@ -156,5 +156,5 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
         return labelled(ImageStore(names, names, labels, None, settings, folder=root)), None
     config, place, _ = as_data(data)
     opened = split or (None if config.holdout is not None else "test")
-    config = config if split else whole(config)
+    config = config if split else all_as_test(config)
     return sources.open_dataset(config, split or "test", place, unlabelled=True), opened

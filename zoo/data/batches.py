@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 def derive_seed(*parts: int | str) -> int:
     """Return a 63-bit seed that is a pure function of `parts`, e.g. `("views", seed, epoch, step)`.
 
-    Whoever draws seeds itself from its own place in the run. So a run resumes bit for bit without the state
+    Each draw is seeded by its position in the run. So a run resumes bit for bit without the state
     of any generator, and the number of workers or ranks cannot change what is drawn.
     """
     text = "/".join(f"{type(part).__name__}:{part}" for part in parts)

@@ -97,12 +97,12 @@ class LongTail(Config):
 
 
 class Subset(Config):
-    """So many labelled images are kept for training, drawn class by class after the long tail."""
+    """Few labelled images are kept for training, drawn class by class after the long tail."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of each class that is kept, rounded, at least one image."""
     per_class: Annotated[int, Field(ge=1)] | None = None
-    """So many images of each class, in place of a fraction."""
+    """Images that are kept of each class, in place of a fraction."""
     seed: Seed = Field(default=0, description="Of the draw.")
 
     @model_validator(mode="after")

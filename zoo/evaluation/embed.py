@@ -61,7 +61,7 @@ def embed(
         preprocess: of a model alone, as in `zoo.evaluate`.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; those of the release's recipe when None.
-        max_bad_images: so many unreadable images are left out, with a warning that names them.
+        max_bad_images: up to this many unreadable images are left out, with a warning that names them.
 
     Raises:
         ZooError: for a model that ends in a classifier, missing data, more unreadable images than the limit,

@@ -99,7 +99,7 @@ def extract(
 
 
 def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
-    """Return what makes the same features of `images` as a model in evaluation mode, on a CPU in less time.
+    """Return an equivalent form of a model in evaluation mode, faster on a CPU.
 
     BatchNorm joins the convolution before it, where torch.fx can follow the forward pass; channels are last.
     """

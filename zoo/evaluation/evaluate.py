@@ -14,7 +14,7 @@ from torch import nn
 
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.any_data import Data, Given, as_data, resolve, whole
+from zoo.data.any_data import Data, Given, all_as_test, as_data, resolve
 from zoo.data.dataset import OtherImages, Root, Split, data_words
 from zoo.data.sources import has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
@@ -117,7 +117,7 @@ def _evaluate(
     classifies = isinstance(protocol, ClassifierProtocol)
     reads_training = not classifies and getattr(protocol, "gallery", "train") == "train"
     if not is_own and not reads_training:
-        config = whole(config)
+        config = all_as_test(config)
     open_split = partial(open_own, release) if release is not None and is_own else open_dataset
     test_set, train_set = open_split(config, "test", root), None
     # what a model with a classifier was trained on is not known: the data's training images do not tell

@@ -1,4 +1,4 @@
-"""What of evaluations needs no torch: a protocol's settings, and metrics as a table."""
+"""The parts of evaluation that need no torch: a protocol's settings, and metrics as a table."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -28,11 +28,11 @@ from zoo.report.finish import Sets, finish
 from zoo.training import RunFolder, build_objective, cpu_threads, pick_device
 from zoo.training.distributed import join
 from zoo.training.facts import checkpoint_of, trained_until
-from zoo.training.precision import choose, settle
+from zoo.training.precision import choose, resolve_auto
 from zoo.training.progress import say
 from zoo.training.run import check_same_run, is_same
 from zoo.training.signals import interruptible
-from zoo.training.stages import STAGE, beginning, train_stages
+from zoo.training.stages import STAGE, first_stage, train_stages
 
 DATA_FOLDER = "data_folder.txt"
 """File of a run's own folder that says where its data are, for `snapshot`; it is never published."""
@@ -79,7 +79,7 @@ def pretrain(
     if holds_release(out):
         finished = hub.open(out)
         trained = finished.recipe.get("training")  # a converted release has none
-        if resume and trained and is_same(dict(finished.recipe), settle(planned, trained)):
+        if resume and trained and is_same(dict(finished.recipe), resolve_auto(planned, trained)):
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     run, settings = RunFolder(out / "run"), planned.training
@@ -99,8 +99,8 @@ def pretrain(
         first = ranks.rank == 0
         with ranks.in_turn():  # what one fetches or decodes, the others find
             sets = open_sets(planned, root, images)
-            model = build_objective(beginning(planned), sets[0])
-        planned = settle(planned, ranks.from_first(chosen))
+            model = build_objective(first_stage(planned), sets[0])
+        planned = resolve_auto(planned, ranks.from_first(chosen))
         if first:
             warn_of_shared(*sets)
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():
@@ -198,7 +198,7 @@ def snapshot(
         ZooError: if there is no run or no such checkpoint, for other data than it trains on, or if `out`
             holds a release.
     """
-    folder = next(filter(RunFolder.is_one, map(RunFolder, (Path(run) / "run", Path(run)))), None)
+    folder = next(filter(RunFolder.is_run, map(RunFolder, (Path(run) / "run", Path(run)))), None)
     if folder is None:
         raise TrainingError(f'"{run}" holds no training, expected an --out of zoo pretrain or finetune')
     found = Recipe.load(folder.recipe_file)
@@ -231,5 +231,5 @@ def _require_free(out: Path) -> None:
     if holds_release(out):
         raise TrainingError(f'"{out}" holds a release already; choose another --out')
     for other in (out.resolve() / "run", out.resolve(), *out.resolve().parents):
-        if RunFolder(other).is_one():
+        if RunFolder(other).is_run():
             raise TrainingError(f'out: "{out}" has a training, in "{other}"; choose another --out')

@@ -34,7 +34,7 @@ from zoo.release.schema import ACCURACIES
 from zoo.report.diagnose import diagnose
 from zoo.report.pictures import draw_numbers
 from zoo.training.progress import say
-from zoo.training.stages import beginning
+from zoo.training.stages import first_stage
 
 _BY_NAME = (
     *("cross_entropy", "balanced_softmax", "logit_adjustment", "post_hoc_logit_adjustment"),
@@ -252,7 +252,7 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
         recipe, folder, own = runs[run], out / run, out / run / "run" / "stage-1"
         try:  # the system releases a killed process's lock
             with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
-                first = beginning(recipe).to_yaml()
+                first = first_stage(recipe).to_yaml()
                 if first in begun and not own.exists() and not holds_release(folder):  # cRT's is that of LWS
                     shutil.copytree(begun[first], own.with_name(".stage-1"), dirs_exist_ok=True).rename(own)
                 pretrain(recipe, out=folder, data=data, resume=True)

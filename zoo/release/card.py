@@ -73,7 +73,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
     A `ReleaseError` says that it does not change, or cannot be written.
     """
-    if format.fixed(folder):
+    if format.is_read_only(folder):
         raise ReleaseError(f"{folder}: shipped, downloaded or not zoo's, which do not change; open a copy")
     with writing(str(folder), ReleaseError), FileLock(folder / format.LOCK):
         config, metrics = format.read_config(folder), format.read_metrics(folder)

@@ -191,7 +191,7 @@ def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return {**metrics, "evaluations": checked}
 
 
-def fixed(folder: Path) -> bool:
+def is_read_only(folder: Path) -> bool:
     """Whether nothing in a release's folder may change: it is shipped, downloaded, or a plain timm model."""
     file = folder / METRICS  # in huggingface_hub's cache a link to a shared blob
     return not isfile(file) or file.is_symlink() or catalog.is_shipped(folder)

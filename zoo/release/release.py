@@ -189,7 +189,7 @@ class Release:
     @property
     def writable(self) -> bool:
         """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
-        return os.access(self.path, os.W_OK) and not format.fixed(self.path)
+        return os.access(self.path, os.W_OK) and not format.is_read_only(self.path)
 
     def add_evaluation(self, entry: Facts) -> None:
         """Add an evaluation to `metrics.json` and the card, in place of one with the same `identity`.

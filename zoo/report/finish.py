@@ -23,7 +23,7 @@ from zoo.report.subject import Subject
 from zoo.training import Trained
 from zoo.training.facts import training_facts
 from zoo.training.progress import say
-from zoo.training.stages import close, recorded
+from zoo.training.stages import final_classifier, recorded
 
 Sets = tuple[ImageDataset, ImageDataset | None]
 """The training images, and the test images where there are some."""
@@ -57,7 +57,7 @@ def finish(
     data = ProbeData(measured, train_set, test_set)
     if recipe.method is not None:
         assert centers is not None  # a method is one of the objective `classify`
-        centers = close(recipe.method, centers, lambda: data.train)
+        centers = final_classifier(recipe.method, centers, lambda: data.train)
     if half and centers is not None:
         centers = centers._replace(**round_to_half(centers.tensors()))  # type: ignore[arg-type]
     # its folder is named by the encoder's weights, so what is there can always be continued

@@ -123,7 +123,7 @@ def take_sample(
 
 
 def _draw(count: int, at_most: int, what: str) -> NDArray[np.int64]:
-    """Return so many of `count` positions at most, in random order."""
+    """Return at most `at_most` of `count` positions, drawn at random."""
     return np.random.default_rng(derive_seed(what, 0)).permutation(count)[:at_most].astype(np.int64)
 
 

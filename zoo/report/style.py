@@ -92,7 +92,7 @@ def styled() -> Any:
 
 
 def panels(count: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its panels row by row, each so many inches high."""
+    """Return a figure and its panels row by row, each of this height in inches."""
     rows = -(-count // columns)
     made = Figure((WIDTH, rows * height + 0.3), layout="constrained")
     axes_of = list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())

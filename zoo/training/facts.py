@@ -133,7 +133,7 @@ def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
 
 
 def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_set: ImageDataset) -> Trained:
-    """Return what a training would have left in memory, had it ended there; refuse other images."""
+    """Return the result of a training that ended at a checkpoint; refuse other images."""
     run.check_images(train_set)
     section, size = recipe.training, len(split_validation(train_set, recipe)[0])
     per_epoch = batches_per_epoch(size, section.batch_size, drop_last=section.drop_last)

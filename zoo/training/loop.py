@@ -118,7 +118,7 @@ class _Loop:
         """Do the steps that are left, until the end, a signal, or a number that is not finite."""
         section, stepper, monitor = self._section, self._stepper, self.monitor
         per_epoch, start, began = stepper.steps_per_epoch, self.done, time.monotonic()
-        over = monitor is not None and monitor.over
+        over = monitor is not None and monitor.should_stop
         for step, batch in enumerate(batches if not over else (), start):
             self._metrics.add(stepper(step, batch), len(batch.index) * self._ranks.size)
             self.done = done = step + 1
@@ -141,7 +141,7 @@ class _Loop:
                 raise TrainingError(f"{found}; expected e.g. a smaller optimizer.lr, in another --out")
             if evaluate and monitor is not None:
                 self._log({**self._facts(), **monitor.evaluate(done)}, report)
-                over, self._metrics = monitor.over, Metrics(self._ranks)  # whose clock starts here
+                over, self._metrics = monitor.should_stop, Metrics(self._ranks)  # whose clock starts here
             if number or save or by_epoch or done == stepper.steps or over:
                 self._save()
             if number:

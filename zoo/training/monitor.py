@@ -81,7 +81,7 @@ class Monitor:
         self._parts = [part.with_candidates(None) for part in parts]
 
     @property
-    def over(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether early stopping ends the training here."""
         return self._stopping is not None and self.waited >= self._stopping.patience
 

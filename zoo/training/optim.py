@@ -70,7 +70,7 @@ def build_schedule(
 ) -> Scheduler:
     """Build timm's schedule, a pure function of the number of updates done: call `step_update(step)`.
 
-    A warm-up is part of `epochs`. A milestone takes effect with the first update after so many whole ones.
+    A warm-up is part of `epochs`. A milestone takes effect with the first update after that many epochs.
     """
     common = {"warmup_t": section.warmup_epochs * steps_per_epoch, "warmup_lr_init": section.warmup_lr}
     common |= {"warmup_prefix": section.warmup_prefix, "t_in_epochs": False}  # timm's defaults differ

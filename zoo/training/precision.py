@@ -43,7 +43,7 @@ def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device
     return {"precision": "bf16" if bf16 and pixels >= SHORT else "fp32", "compile": compile}
 
 
-def settle(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+def resolve_auto(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """Return the recipe with these values of `training` where its own are `auto`."""
     own = recipe.training
     settled = {key: values[key] for key in ("precision", "compile") if getattr(own, key) == "auto"}

@@ -67,7 +67,7 @@ class RunFolder:
         self._trackers: Trackers | None = None
         self._writing = partial(writing, f'run folder "{path}"', TrainingError)
 
-    def is_one(self) -> bool:
+    def is_run(self) -> bool:
         """Whether a run has been here: its recipe, and something of its training."""
         left = (self._saved, self.metrics_file, self.path / "stage-1")
         return isfile(self.recipe_file) and any(path.exists() for path in left)

@@ -27,7 +27,7 @@ STAGE = "A stage of a method for long-tailed data."  # description of the recipe
 def stages(recipe: Recipe) -> list[Recipe]:
     """Return the plain recipes that are trained one after another; without a method, the recipe itself."""
     method = recipe.method
-    return [recipe] if method is None else [_plain(recipe, *stage) for stage in _changes(method)]
+    return [recipe] if method is None else [_stage_recipe(recipe, *stage) for stage in _changes(method)]
 
 
 def _changes(method: m.Method) -> list[tuple[str, Changes]]:
@@ -66,7 +66,7 @@ def _changes(method: m.Method) -> list[tuple[str, Changes]]:
     return [first, (method.name, second)]
 
 
-def _plain(recipe: Recipe, name: str, changes: Changes) -> Recipe:
+def _stage_recipe(recipe: Recipe, name: str, changes: Changes) -> Recipe:
     """Return the recipe of a stage of `recipe`, which measures nothing."""
     plain = recipe.model_dump(mode="json")
     for key, values in changes.items():
@@ -79,13 +79,13 @@ def _plain(recipe: Recipe, name: str, changes: Changes) -> Recipe:
     return parse(Recipe, plain, f"{recipe.name}: {name}")
 
 
-def beginning(recipe: Recipe) -> Recipe:
+def first_stage(recipe: Recipe) -> Recipe:
     """Return the plain recipe of the objective that is trained first, or released as it is."""
     method = recipe.method
     if not isinstance(method, m.NearestCenter):
         return stages(recipe)[0]
     head = "fresh" if method.centers == "means" else "centers"
-    return _plain(recipe, method.name, {"init": {"head": head}})
+    return _stage_recipe(recipe, method.name, {"init": {"head": head}})
 
 
 def train_stages(
@@ -102,7 +102,7 @@ def train_stages(
     Without a method there is one, with its state in `run`; those of a method lie in `stage-1` and `stage-2`
     in it, and are resumed, or taken as they are when they are finished. `nearest_center` has none.
 
-    `objective` is that of `beginning(recipe)`; the rest is as for `train`, errors too.
+    `objective` is that of `first_stage(recipe)`; the rest is as for `train`, errors too.
     """
     if recipe.method is None:
         return [train(objective, dataset, recipe, run, resume=resume, ranks=ranks)]
@@ -120,7 +120,7 @@ def train_stages(
     return done
 
 
-def close(method: m.Method, learned: Centers, train: Features) -> Centers:
+def final_classifier(method: m.Method, learned: Centers, train: Features) -> Centers:
     """Return the classifier of a method, linear in the pooled features.
 
     A class without training images is never predicted, unless `learned` centers of a release are taken as
