@@ -16,7 +16,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, all_as_test, as_data, resolve
 from zoo.data.dataset import OtherImages, Root, Split, data_words
-from zoo.data.sources import has_training_split
+from zoo.data.sources import data_name, has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import Encoder, open_encoder
 from zoo.evaluation.light import parse_protocol
@@ -193,6 +193,11 @@ def own_data(release: Release, data: Data = None) -> Given:
         found = None
         with suppress(DataError):  # a test part alone is not the release's own
             found = open_dataset(given.config, "train", given.root).describe()["sha256"]
-        if found != release.config["zoo"]["dataset"].get("sha256"):
+        recorded = release.config["zoo"]["dataset"]
+        if found != recorded.get("sha256"):
             given = as_data(data)
+            holds_out = given.config.holdout is not None and own is not None and own.holdout is not None
+            if holds_out and data_name(given.config.source, given.root) == recorded.get("name"):
+                told = f'data: "{recorded["name"]}" is not as it was when {release.name} was trained'
+                warnings.warn(f"{told}: test images may be training images", ZooWarning, stacklevel=2)
     return given._replace(config=given.config.model_copy(update={"partial_labels": None}))

@@ -36,13 +36,8 @@ def predict(
 ) -> tuple[Prediction, ...]:
     """Classify images with the learned class centers.
 
-    Args:
-        release: with centers, its name or folder.
-        data: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`.
-        top: how many classes of each image; all where there are fewer.
-        device: as in `embed`, and so are `workers` and `max_bad_images`.
-        workers: processes that decode images.
-        max_bad_images: up to this many unreadable images are left out, with a warning that names them.
+    `data`: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; `top` tells how many
+    classes of each are returned, all where there are fewer. Other arguments are those of `embed`.
 
     Returns:
         For each image, in order, its classes and their probabilities, the softmax of the classifier's logits:

@@ -1,4 +1,4 @@
-"""The parts of a release that need torch: pixels as RGB, weights and their model, class centers, lists of images."""
+"""The parts of a release that need torch: RGB pixels, weights and their model, centers, lists of images."""
 
 from __future__ import annotations
 
