@@ -15,7 +15,7 @@ import zoo
 from tests.data_fixtures import opened, shard
 from tests.evaluation_helpers import folders
 from zoo.data import open_dataset
-from zoo.errors import DataError, ZooError, ZooWarning
+from zoo.errors import ZooError, ZooWarning
 from zoo.evaluation.encode import Encoder
 from zoo.evaluation.evaluate import own_data
 from zoo.experiments.records import from_release
