@@ -69,7 +69,4 @@ def recipe_path(name: str | Path) -> Path:
 
 def recipe_text(path: Path) -> str:
     """Read a recipe's file; raise a `RecipeError` when it is no text, or larger than a recipe can be."""
-    try:
-        return read_text(path, MAX_YAML_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f'recipe "{path}" cannot be read: {error}') from None
+    return read_text(path, MAX_YAML_BYTES, RecipeError)

@@ -58,27 +58,27 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     sync(path.parent)
 
 
-def read_text(path: Path, most_bytes: int) -> str:
+def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError) -> str:
     """Read a file of UTF-8, with or without a byte order mark.
 
-    Raises:
-        OSError: for what is no regular file, since reading a pipe or a device may never end, and for more
-            than `most_bytes`.
-        UnicodeDecodeError: for other bytes.
+    An `error_type` names a file that is missing, larger than `most_bytes` or no text.
     """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError("found no regular file")
-    if status.st_size > most_bytes:
-        raise OSError(f"found {status.st_size:,} bytes, expected at most {most_bytes:,}")
-    return path.read_text(encoding="utf-8-sig")
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("found no regular file")  # reading a pipe or a device may never end
+        if status.st_size > most_bytes:
+            raise OSError(f"found {status.st_size:,} bytes, expected at most {most_bytes:,}")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise error_type(f'"{path}" cannot be read: {error}') from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object that a small file of ours holds; nothing for one that is missing or damaged."""
     try:
         found = json.loads(read_text(path, _LARGEST_OBJECT))
-    except (OSError, ValueError, RecursionError):
+    except (ZooError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -229,10 +229,7 @@ def _listed(source: Any, what: str) -> list[Any]:
         return [*source]
     if path.suffix.lower() in (".csv", ".parquet"):  # which may have a header and other columns
         raise ReleaseError(f'{what}: found "{path}", expected a .txt file of one a line')
-    try:
-        lines = [line.strip() for line in read_text(path, _MOST_BYTES).splitlines()]
-    except (OSError, ValueError) as error:
-        raise ReleaseError(f"{what}: {source}: {error}") from None
+    lines = [line.strip() for line in read_text(path, _MOST_BYTES, ReleaseError).splitlines()]
     return [line for line in lines if line]
 
 

@@ -154,10 +154,8 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     Labels are numbers where the first one is.
     """
     file = root / getattr(source, split)
-    try:
-        lines = [line.strip() for line in read_text(file, _MAX_LIST_BYTES).splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"list: {file} cannot be read as text: {error}") from None
+    text = read_text(file, _MAX_LIST_BYTES, DataError)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if file.suffix.lower() == ".csv":
         rows = [*csv.reader(lines, skipinitialspace=True)]
         rows = rows[not (_is_image(rows[0][0]) or exists(root / rows[0][0])) :] if lines else []

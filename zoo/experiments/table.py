@@ -196,10 +196,7 @@ def table(
 
 def _replace(readme: Path, table: str) -> None:
     """Put a table between the marks of a README."""
-    try:
-        text = read_text(readme, 1 << 24)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ZooError(f'"{readme}" cannot be read: {error}') from None
+    text = read_text(readme, 1 << 24)
     if not (found := re.fullmatch(f"(?s)(.*{BEGIN}).*({END}.*)", text)):
         raise ZooError(f'"{readme}": expected a line {BEGIN} and, below it, {END}')
     with writing(f'"{readme}"'):

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from zoo import catalog, files
 from zoo.config import load_yaml, plain_kind
-from zoo.errors import ReleaseError
+from zoo.errors import ReleaseError, ZooError
 from zoo.files import staging, sync, writing
 from zoo.release import schema
 
@@ -67,10 +67,7 @@ def read_text(file: Path) -> str:
     """Read a file of the release; a `ReleaseError` says that it is missing, no text, or far too large."""
     if not isfile(file):
         raise ReleaseError(f"{file.parent}: no release, {file.name} is missing")
-    try:
-        return files.read_text(file, _MAX_TEXT_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReleaseError(f"{file}: cannot be read: {error}") from None
+    return files.read_text(file, _MAX_TEXT_BYTES, ReleaseError)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -227,7 +224,7 @@ def known_sha256(file: Path) -> str:
     status = file.stat()
     key = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     entry = files.cache_folder("sha256") / hashlib.sha256(os.fsencode(key)).hexdigest()
-    with suppress(OSError, UnicodeDecodeError):
+    with suppress(ZooError):
         return files.read_text(entry, 64)
     found = sha256(file)
     with suppress(OSError):
