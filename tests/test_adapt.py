@@ -131,7 +131,7 @@ def test_a_key_encoder_keeps_the_statistics_that_the_encoder_keeps() -> None:
     [
         ("train_only=['*.biass']", r'train_only: "\*\.biass" matches no parameter .*conv1\.weight, bn1'),
         ("adapt={kind: lora, target: [fc]}", r'adapt\.target: "fc" matches no linear layer .* has conv1,'),
-        ("adapt={kind: lora, rank: 4096}", r"adapt\.rank: found 4096"),
+        ("adapt={kind: lora, rank: 512}", r"adapt\.rank: found 512"),
         ("adapt={kind: lora, ranks: 4}", r'unknown key "adapt\.ranks"\. Did you mean "rank"'),
     ],
 )

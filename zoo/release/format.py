@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from zoo import catalog, files
 from zoo.config import load_yaml, plain_kind
-from zoo.errors import ReleaseError, ZooError
+from zoo.errors import ReleaseError
 from zoo.files import staging, sync, writing
 from zoo.release import schema
 
@@ -224,8 +224,8 @@ def known_sha256(file: Path) -> str:
     status = file.stat()
     key = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     entry = files.cache_folder("sha256") / hashlib.sha256(os.fsencode(key)).hexdigest()
-    with suppress(ZooError):
-        return files.read_text(entry, 64)
+    with suppress(OSError, UnicodeDecodeError):
+        return entry.read_text(encoding="utf-8")
     found = sha256(file)
     with suppress(OSError):
         files.write_text(entry, found)
