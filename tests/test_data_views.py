@@ -50,7 +50,9 @@ def augment(images, op, draws=None):
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [12, 50])
-def test_crop_and_resize_are_within_one_step_of_pillow(size, interpolation, monkeypatch):
+@pytest.mark.parametrize("large", [False, True])
+def test_crop_and_resize_are_within_one_step_of_pillow(large, size, interpolation, monkeypatch):
+    monkeypatch.setattr(transforms, "LARGE", 0 if large else transforms.LARGE)
     boxes = [(0, 0, 32, 40), (3, 5, 20, 9), (10, 0, 7, 40), (31, 39, 1, 1), (8, 8, 16, 16), (0, 13, 32, 5)]
     columns = [torch.tensor(values, dtype=torch.float32) for values in zip(*boxes, strict=True)]
     monkeypatch.setattr(transforms, "crop_boxes", lambda *_: columns)

@@ -18,6 +18,7 @@ from zoo.errors import DataError
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
 CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation take the three slots of an order
 BLOCK = 16  # pixels that a blur makes at once
+LARGE = 64 * 64  # pixels of an image from which on a processor resizes each one by itself
 DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues where red, green, blue are smallest
 
 
@@ -69,7 +70,14 @@ def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *paramet
 def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws) -> Tensor:
     """Crop and resize each image `[B, 3, H, W]` to `size` x `size` pixels."""
     height, width = images.shape[-2:]
-    top, left, h, w = to_device(torch.stack(crop_boxes(op, height, width, draws)), images.device)
+    boxes = torch.stack(crop_boxes(op, height, width, draws))
+    if images.device.type == "cpu" and height * width > LARGE and op.interpolation == "bilinear":
+        made = images.new_empty(*images.shape[:2], op.size, op.size)
+        for row, (y, x, h, w) in enumerate(boxes.int().mT.tolist()):  # 5 times as fast as the products below
+            part = images[row : row + 1, :, y : y + h, x : x + w]
+            made[row] = F.interpolate(part, made.shape[2:], mode="bilinear", antialias=True)[0]
+        return made
+    top, left, h, w = to_device(boxes, images.device)
     # both at once: what lies beyond the shorter side has no weight
     start, length = torch.cat([top, left]), torch.cat([h, w])
     matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
