@@ -15,10 +15,10 @@ import zoo
 from tests.data_fixtures import put
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
-from zoo.data.any_data import all_as_test, as_data, resolve
+from zoo.data.any_data import all_as_test, as_data, open_images, resolve
 from zoo.data.config import Folder, Holdout
 from zoo.data.sources import image_files
-from zoo.errors import DataError, ZooError
+from zoo.errors import DataError, ZooError, ZooWarning
 
 PACO, CE = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.ce_digits_lt50"
 CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
@@ -164,14 +164,48 @@ class Parity(ImageFolder):
         return image, label % 2
 
 
-def test_lists_of_a_torchvision_data_set_are_believed_only_of_its_own_items(folder):
-    parity, short = Parity(folder.root), ImageFolder(folder.root)
-    expected = [c % 2 for c in folder.targets]
+@pytest.fixture
+def words(folder, tmp_path):
+    """The same folder, its classes called by words whose order is another."""
+    names = {name: f"{int(name) * 7 % 10}th" for name in folder.classes}
+    (tmp_path / "words").mkdir()
+    for name, word in names.items():
+        (tmp_path / "words" / word).symlink_to(Path(folder.root, name), target_is_directory=True)
+    return ImageFolder(str(tmp_path / "words"))
+
+
+def test_a_torchvision_data_set_tells_classes_without_an_image_decoded(words):
+    loaded = []
+    words.loader = lambda path: (loaded.append(path), Image.open(path).convert("RGB"))[1]
+    assert classes(words) == (words.targets, tuple(words.classes))
+    assert len(loaded) <= 61, "of 60 images the first tells the kind, and all are hashed"
+    assert classes(Subset(words, range(60))) == (words.targets, tuple(words.classes))
+
+
+def test_lists_of_a_torchvision_data_set_are_believed_only_of_its_own_items(words):
+    parity, short = Parity(words.root), ImageFolder(words.root)
+    expected = [c % 2 for c in words.targets]
     assert classes(parity) == classes(Subset(parity, range(60))) == (expected, ("0", "1"))
     wrapped = [parity[row] for row in range(60)]
     assert classes(wrapped) == (expected, ("0", "1"))
     short.targets = short.targets[:9]
-    assert classes(short) == (folder.targets, tuple(folder.classes))
+    assert classes(short) == (words.targets, tuple(words.classes))
+
+
+def test_labels_of_one_part_are_told_by_the_names_of_the_other():
+    features = hub.Features({"img": hub.Image(), "label": hub.ClassLabel(names=["cat", "ape"])})
+    images = [Image.fromarray(IMAGE)] * 3
+    named = hub.Dataset.from_dict({"img": images, "label": [0, 1, 0]}, features=features)
+    listed = [(IMAGE.copy(), word) for word in ("ape", "cat", "ape")]
+    told = ["cat", "ape", "cat"], ["ape", "cat", "ape"]
+    assert read({"train": named, "test": listed})[2] == [*told]
+    assert read({"train": listed, "test": named})[2] == [*told[::-1]]
+    with pytest.warns(ZooWarning, match="labels without names are taken as cat, ape"):
+        found = read({"train": named, "test": [(IMAGE.copy(), number) for number in (1, 0, 1)]})
+    assert found[2] == [*told]
+    assert classes(Subset(named, [1, 0])) == ([1, 0], ("cat", "ape"))
+    unknown = named.map(lambda row: {"label": -1})
+    assert open_images(unknown)[0].labels.tolist() == [-1, -1, -1]
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -237,6 +271,7 @@ def normalised(folder):
         (lambda folder: [IMAGE.astype(np.float64)], r"found float64 of \[8, 8, 3\], expected a PIL image"),
         (lambda folder: torch.utils.data.DataLoader([1]), "data: found a DataLoader, expected a folder"),
         (lambda folder: [], "found no images"),
+        (lambda folder: torch.rand(3, 8, 8), "found a Tensor"),
         (lambda folder: [{"image": IMAGE, "label": 0}], "found a dict, expected a PIL image"),
     ],
 )
@@ -311,6 +346,10 @@ def test_a_class_may_be_called_train(tmp_path):
 def test_a_third_folder_of_images_beside_train_and_val_is_no_class(tmp_path):
     put(tmp_path, "train/a/1.png", "val/a/2.png", "masks/1.png", "logo.png")
     assert as_data(tmp_path).config == DataConfig(source=Folder())
+    put(tmp_path / "val" / "a", "3.png")
+    put(tmp_path / "val", "sheet.png")
+    with pytest.raises(DataError, match="images of the test split have no labels"):
+        open_dataset(as_data(tmp_path).config, "test", tmp_path)
     put(tmp_path / "kaggle", "train/a/1.png", "train/a/2.png", "test/3.png")
     config, root, _ = as_data(tmp_path / "kaggle")
     assert [len(open_dataset(config, split, root)) for split in ("train", "test")] == [1, 1]

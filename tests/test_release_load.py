@@ -66,6 +66,7 @@ def test_the_transform_is_the_releases_own(released):
     [
         ({"num_classes": 3, "head": "centers"}, "num_classes"),
         ({"num_classes": 3, "features_only": True}, "features_only"),
+        ({"num_classes": -3}, "num_classes: found -3"),
         ({"head": "center"}, "head: found 'center'"),
         ({"checkpoint_path": "x"}, "checkpoint_path"),
         ({"device": "cuda:77"}, "cuda:77"),

@@ -86,7 +86,7 @@ def _detect_tree(root: Path) -> DataConfig | None:
     direct = {name for name in inside if sources.has_image(root / name)}
     trees = {name for name in inside if any(sources.has_image(root / name / each) for each in inside[name])}
     is_tree = "train" in trees - direct  # then folders of images alone are no parts
-    parts = [x for x in ("train", *TEST_PARTS) if x in (trees - direct if is_tree else direct | trees)]
+    parts = [x for x in ("train", *TEST_PARTS) if x in (trees if is_tree else direct | trees)]
     if parts and (is_tree or direct <= {*parts}):  # else "train" is a class
         test = next((name for name in parts if name != "train"), None)
         return _config(Folder(test=test or "val"), has_test=test is not None)

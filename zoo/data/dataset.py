@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from PIL import Image
 from zoo.config import plain_kind
 from zoo.data.config import Memory
 from zoo.data.decode import read_image, shown
-from zoo.errors import DataError, did_you_mean, few
+from zoo.errors import DataError, ZooWarning, did_you_mean, few
 from zoo.release.tensors import ImageList
 
 Split = Literal["train", "test"]
@@ -151,7 +152,7 @@ class ImageDataset:
             if item is None or isinstance(item, bytes):  # of a table, which may lack some
                 digest.update(item or b"")
             elif not isinstance(item, Path):
-                digest.update(np.asarray(self.image(row)).tobytes())
+                digest.update(np.asarray(read_image(item, self.name_of(row))).tobytes())
             elif isfile(item):  # reading a pipe may never end
                 with suppress(OSError), item.open("rb") as file:
                     digest.update(f"{os.fstat(file.fileno()).st_size}\n".encode() + file.read(1 << 16))
@@ -192,12 +193,16 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
     largest number; names are in the Unicode form NFC. There are none where either split has no labels. Raises
     DataError, beginning with `where`, for numbers beside text, or a label that is no class.
     """
-    labels, known, names = store.labels, (trained or store).labels, (trained or store).class_names
+    trained = trained or store
+    labels, known, names = store.labels, trained.labels, trained.class_names
     if labels is None or known is None:
         return ImageDataset(store, np.full(len(store.names), -1), (), settings=store.settings)
-    if names and (own := store.class_names) and [*own] != [*names]:  # its numbers mean other classes
-        words = dict(enumerate(own))
-        labels, known = [x if isinstance(x, str) else words.get(_number(x), str(x)) for x in labels], names
+    if store is not trained and (names or all(isinstance(label, str) for label in known)):
+        if names and not store.class_names and not all(isinstance(label, str) for label in labels):
+            told = f"{where}: labels without names are taken as {few([*names])}"
+            warnings.warn(told, ZooWarning, stacklevel=2)
+        words, known = dict(enumerate(store.class_names or names or ())), names or known
+        labels = [x if isinstance(x, str) else words.get(_number(x), str(x)) for x in labels]
     if all(issubclass(kind, str) for kind in {*map(type, labels), *map(type, known)}):
         classes = list(dict.fromkeys(normalize("NFC", name) for name in names or sorted({*known})))
         places = {name: place for place, name in enumerate(classes)}
@@ -295,8 +300,7 @@ class MemoryImages:
             if not parts:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
         stores = {split: _store_of(part) for split, part in parts.items()}
-        trained = next(iter(stores.values()))
-        self.sets = {split: labelled(store, trained) for split, store in stores.items()}
+        self.sets = {split: labelled(each, next(iter(stores.values()))) for split, each in stores.items()}
         told = "".join(f"{each.describe()['sha256']} {each.sampled}" for each in self.sets.values())
         name = type(next(iter(parts.values()))).__name__.lower()
         self.source = Memory(name=name, sha256=hashlib.sha256(told.encode()).hexdigest())
@@ -308,11 +312,15 @@ Root = str | Path | MemoryImages | None  # a folder, or a program; None where th
 def _store_of(data: Any) -> ImageStore:
     """Return the images of a data set or list; one without a path is called by its number."""
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
-    if isinstance(data, Mapping | str | np.ndarray) or not is_indexed or not len(data):
+    is_one = isinstance(data, Mapping | str | np.ndarray) or getattr(data, "ndim", 4) != 4  # a batch is many
+    if is_one or not is_indexed or not len(data):
         found = "no images" if is_indexed and not len(data) else plain_kind(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
     names = [f"image {row}" for row in range(len(data))]
     hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
+    subset = getattr(sys.modules.get("torch.utils.data"), "Subset", ())
+    if hub is not None and isinstance(data, subset) and isinstance(data.dataset, hub.Dataset):
+        data = data.dataset.select(data.indices)
     if hub is not None and isinstance(data, hub.Dataset):
         return table_rows(data, names)
     in_list = isinstance(data, list | tuple)
@@ -325,11 +333,11 @@ def _store_of(data: Any) -> ImageStore:
         names = [str(x) if isinstance(x, str | Path) else name for x, name in zip(images, names, strict=True)]
     if pairs == {False}:
         return ImageStore(images, names)
-    whole, subset = data, getattr(sys.modules.get("torch.utils.data"), "Subset", ())
+    whole = data
     while isinstance(whole, subset):
         whole = whole.dataset
-    bases = [cls for cls in type(whole).__mro__ if "__getitem__" in vars(cls)]
-    known = {x.__module__.startswith("torchvision.") for x in bases if x.__name__ != "VisionDataset"}
+    bases = [x for x in type(whole).__mro__ if x.__name__ not in ("Dataset", "VisionDataset")]  # not abstract
+    known = {x.__module__.startswith("torchvision.") for x in bases if "__getitem__" in vars(x)}
     # of both kinds is a subclass of torchvision's whose items need not be those that its lists tell
     is_plain = len(known) == 1 and getattr(whole, "target_transform", None) is None
     listed = getattr(data, "targets", ()) if is_plain and True in known else ()
@@ -371,5 +379,8 @@ def table_rows(
     store = ImageStore(_Column(encoded, image), names, tables=tables, has_copies=has_copies)
     if not labels:
         return store
-    class_names = getattr(features[labels[0]], "names", None)
-    return replace(store, labels=plain.select_columns(labels)[:][labels[0]], class_names=class_names)
+    found, class_names = (
+        plain.select_columns(labels)[:][labels[0]],
+        getattr(features[labels[0]], "names", None),
+    )
+    return store if {*found} <= {-1, None} else replace(store, labels=found, class_names=class_names)

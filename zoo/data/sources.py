@@ -94,8 +94,7 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> 
         found = f'"{archive}" is not there or not whole: {" ".join(str(error).split())}'
         raise DataError(f"{found} Expected it in --data DIR, or data.source.download: true") from None
     names = [f"{source.kind}/{split}/{row}" for row in range(len(data.targets))]
-    facts = {"files": archive.name}
-    return ImageStore(np.asarray(data.data), names, data.targets, data.classes, facts, has_copies=True)
+    return ImageStore(data.data, names, data.targets, data.classes, {"files": archive.name}, has_copies=True)
 
 
 def _is_visible(name: str) -> bool:
@@ -158,9 +157,10 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if file.suffix.lower() == ".csv":
         rows = [*csv.reader(lines, skipinitialspace=True)]
-        rows = rows[not (_is_image(rows[0][0]) or exists(root / rows[0][0])) :] if lines else []
     else:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
+    if rows and not {*"./"} & {*rows[0][0]} and not exists(root / rows[0][0]):  # the columns' names
+        rows = rows[1:]
     if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
         raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
     paths, labels = [path for path, _ in rows], list[Any]([label for _, label in rows])

@@ -140,6 +140,8 @@ class Release:
             raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")
         if head not in (None, "centers"):
             raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
+        if num_classes < 0:
+            raise ReleaseError(f"num_classes: found {num_classes}, expected 0, for no head, or more")
         if bool(head) + bool(num_classes) + bool(model_kwargs.get("features_only")) > 1:
             raise ReleaseError('give one of num_classes=N, head="centers" and features_only=True')
         if head and not (config["zoo"]["has_centers"] and config["num_classes"]):
