@@ -71,6 +71,13 @@ def test_a_start_gives_architecture_size_and_normalisation_and_a_tenth_of_the_ra
     assert recipe.description.endswith("Changed: objective.tau.")
 
 
+def test_a_pretrained_encoder_of_photos_keeps_its_batchnorm_and_trains_gently_and_briefly():
+    recipe = planned(init="tf_efficientnet_lite0.lora_cifar100_lt100")
+    assert (recipe.fixed_batchnorm, recipe.optimizer.name, recipe.optimizer.lr) == (True, "adamw", 1e-4)
+    assert recipe.training.epochs == 31 and recipe.training.clip_grad == 1.0
+    assert not planned(arch="tf_efficientnet_lite0").fixed_batchnorm
+
+
 def test_few_images_get_small_batches_and_many_fewer_epochs():
     assert list(map(batch_for, (20, 31, 500, 1_000, 1_024, 4_096, 10**6))) == [20, 31, 32, 32, 64, 256, 256]
 

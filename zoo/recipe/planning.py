@@ -102,8 +102,8 @@ def make(
             open_dataset(config, "test", root)
             protocols = ["linear", "knn"]
     images, start = len(train_set), _of_start(overrides, init, arch)
-    # 600 steps of 64 images; or 10 million images
-    epochs = min(max(-(-600 * 64 // images), 5), 50) if tunes else max(50, min(200, 10_000_000 // images))
+    short = tunes or (init is not None and start["size"] > SMALL)  # 600 steps of 64 images
+    epochs = min(max(-(-600 * 64 // images), 5), 50) if short else max(50, min(200, 10_000_000 // images))
     epochs = value_of(overrides, "training.epochs", epochs)
     batch = value_of(overrides, "training.batch_size", min(64, images) if tunes else batch_for(images))
     rate = (0.3 if start["sgd"] else 5e-4) * (0.1 if init is not None else 1.0) * batch / 256
