@@ -142,6 +142,8 @@ def test_files_and_images_are_classified_as_one_by_one(photos):
         assert [name for name, _ in guessed] == [name for name, _ in expected]
         assert [p for _, p in guessed] == pytest.approx([p for _, p in expected], abs=1e-5)
     assert len(zoo.predict(PACO, grey, top=99)[0].classes) == 10
+    (photos / "list.csv").write_text("file,kind\na.jpg,x\n")
+    assert [each.image for each in zoo.predict(PACO, photos / "list.csv")] == [str(files[0])]
 
 
 @pytest.mark.parametrize(

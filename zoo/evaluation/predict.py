@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os.path import isdir, isfile
+from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ def predict(
     path = path_of(data)
     is_image = path is not None and isfile(path) and path.suffix.lower() not in TABLES
     dataset, _ = open_images([path] if is_image else [data] if isinstance(data, Image.Image) else data)
-    folder = path if path is not None and isdir(path) else Path()  # names are relative to it
+    folder = dataset.store.folder or Path()  # names are relative to it
     encoder = open_encoder(opened, device=device, workers=workers)
     features, places, _ = encode_images(dataset, encoder, "classifying", max_bad_images)
     predictions, images = list[Prediction](), iter(places)
