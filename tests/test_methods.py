@@ -77,6 +77,14 @@ def test_a_class_without_training_images_is_never_predicted(method: Any) -> None
     assert set((30 * x @ found.weight.T + found.bias).argmax(dim=1).tolist()) == {0, 1, 2}
 
 
+def test_class_means_take_no_bias_of_the_untrained_head() -> None:
+    features, labels = torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2)
+    learned = Centers(torch.randn(4, 4), torch.full((4,), 9.0), torch.full((4,), 2))
+    method = NearestCenter(name="nearest_center", centers="means", similarity="logit")
+    found = final_classifier(method, learned, lambda: (features, labels))
+    assert torch.equal(found.weight, torch.eye(4)) and not found.bias.any()
+
+
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(("method", "number", "rows"), [(CRT, 1, 5), (LWS, 2, 4)])
 def test_a_run_stopped_in_a_stage_goes_on(method: str, number: int, rows: int, tmp_path: Path) -> None:

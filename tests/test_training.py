@@ -141,5 +141,8 @@ def test_optimizer_mistakes_are_named() -> None:
     r = recipe("classify")
     with pytest.raises(RecipeError, match=r'optimizer\.name: found "adamww".*Did you mean "adamw"'):
         build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamww"}))
+    if not torch.cuda.is_available():
+        with pytest.raises(RecipeError, match=r'optimizer: .*"fusedadamw" refuses'):
+            build_optimizer(linear, r.optimizer.model_copy(update={"name": "fusedadamw"}))
     with pytest.raises(RecipeError, match=r"optimizer: .*args.*no_such"):
         build_optimizer(linear, r.optimizer.model_copy(update={"name": "adamw", "args": {"no_such": 1}}))
