@@ -212,6 +212,10 @@ def test_methods_are_compared_and_those_that_do_not_fit_are_named(tmp_path: Path
     assert list(found.frame["balanced"]) == [f"{each['balanced_accuracy']:.3g}" for each in metrics]
     assert found.changes["balanced"].iloc[0] == "-" and found.changes["balanced"].iloc[1] != "-"
     assert read_results(out / "results.json") == found.results.records
+    again = ["compare", CE, "--init", init, "--methods", ",".join(methods), "--seeds", "0", "--out", str(out)]
+    settings = [word for key, value in smooth.items() for word in ("--set", f"{key}={value}")]
+    line = [sys.executable, "-m", "zoo", *again, *settings, "--resume"]
+    assert subprocess.run(line, check=False).returncode == 1  # two of the methods that were named failed
     # cross-entropy was trained once, and as it is trained for a method alone
     ended = {record.date for record in found.results.records}
     weights = {record.weights_sha256 for record in found.results.records}
