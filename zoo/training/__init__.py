@@ -1,4 +1,4 @@
-"""From a recipe to a trained objective: build, loop, and what a run keeps on disk."""
+"""Train a recipe's objective: building it, the loop, and the run folder on disk."""
 
 from zoo.training.build import build_objective as build_objective
 from zoo.training.facts import Trained as Trained

@@ -1,4 +1,4 @@
-"""Which of an encoder's parameters are trained: those of some names, and low-rank adapters beside its layers.
+"""Parameter-efficient fine-tuning: select parameters by name, or add low-rank adapters to layers.
 
 Sources: BitFit (biases alone), Zaken et al. 2021, https://arxiv.org/abs/2106.10199; LoRA, Hu et al. 2021,
 https://arxiv.org/abs/2106.09685, by Hugging Face's `peft`.
@@ -18,15 +18,15 @@ from zoo.errors import RecipeError, did_you_mean, few
 from zoo.recipe import Recipe
 from zoo.recipe.sections import LoRASection
 
-# their subclasses may compute with other weights than they hold, to which no adapter can be added
+# exact types only: a subclass may transform its weight before use, which an adapter would bypass
 _LAYERS = (nn.Linear, nn.Conv2d, Conv2dSame)
 
 
 def limit_training(encoder: nn.Module, recipe: Recipe) -> None:
-    """Train what the recipe's `train_only`, `fixed_batchnorm` and `adapt` say, and nothing else.
+    """Freeze everything except what the recipe's `train_only`, `fixed_batchnorm` and `adapt` select.
 
-    Parts of which nothing is trained stay in evaluation mode, BatchNorm's statistics included.
-    RecipeError for a pattern that matches nothing, layers that take no adapter, or without `peft`.
+    Fully frozen modules stay in evaluation mode, so that BatchNorm statistics do not move either.
+    RecipeError if a pattern matches nothing, a layer supports no adapter, or `peft` is not installed.
     """
     own, otherwise = dict(encoder.named_parameters()), ["*"] if recipe.adapt is None else []
     names = otherwise if recipe.train_only is None else recipe.train_only
@@ -44,7 +44,7 @@ def limit_training(encoder: nn.Module, recipe: Recipe) -> None:
 
 def _add_adapters(encoder: nn.Module, lora: LoRASection) -> None:
     try:
-        import peft  # it takes seconds
+        import peft  # slow to import
     except ModuleNotFoundError:
         raise RecipeError('adapt: needs the package peft: pip install "contrastive-zoo[peft]"') from None
     named: dict[str, Any] = dict(encoder.named_modules())
@@ -56,7 +56,7 @@ def _add_adapters(encoder: nn.Module, lora: LoRASection) -> None:
         chosen = _matching(layers, lora.target, "adapt.target", "linear layer or ungrouped convolution")
     if not chosen:
         raise RecipeError(f"adapt.rank: found {lora.rank}, by which no adapter is smaller than its layer")
-    # one expression: of a list, peft also takes layers whose names end in one of it
+    # one regular expression: peft matches the names in a list as suffixes too
     target = "|".join(map(re.escape, sorted(chosen)))
     peft.inject_adapter_in_model(
         peft.LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=target), encoder
@@ -64,17 +64,17 @@ def _add_adapters(encoder: nn.Module, lora: LoRASection) -> None:
 
 
 def merge_adapters(encoder: nn.Module) -> None:
-    """Add adapters, if any, to the weights beside them: timm's own layers, the same but for rounding."""
+    """Merge adapters, if any, into their layers, which are then timm's own; equal up to rounding."""
     for name, layer in dict[str, Any](encoder.named_modules()).items():
         if hasattr(layer, "lora_A"):
-            layer.to(memory_format=torch.contiguous_format)  # the layout may decide the rounding
+            layer.to(memory_format=torch.contiguous_format)  # rounding may depend on the layout
             layer.merge()
             encoder.set_submodule(name, layer.get_base_layer())
     vars(encoder).pop("peft_config", None)
 
 
 def _matching(known: Collection[str], patterns: Sequence[str], key: str, kind: str) -> set[str]:
-    """Return the names that match any of the patterns, each of which has to match one."""
+    """Return the names that match any of the patterns; every pattern must match at least one name."""
     found = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
     if unmatched := [pattern for pattern, names in found.items() if not names]:
         text = f'{key}: "{unmatched[0]}" matches no {kind} of the encoder, which has {few([*known])}'

@@ -1,4 +1,4 @@
-"""From a recipe to what is trained: the objective with its start and teachers, and the batches."""
+"""Build what a recipe trains: the objective with its initial weights and teachers, and its batches."""
 
 import re
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from zoo.training.monitor import split_validation
 
 
 def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
-    """Build the recipe's backbone, from random weights or a release, and the objective around it.
+    """Build the recipe's backbone, with random weights or those of a release, and the objective around it.
 
-    Class counts are without the validation images of early stopping. Initial weights are a function of the
-    recipe's seed alone. ZooError for an architecture, start, teacher or data that cannot be used.
+    Class counts exclude the validation images of early stopping. Random initial weights depend only on the
+    recipe's seed. ZooError for an architecture, release, teacher or data that cannot be used.
     """
     if refused := sorted(backbones.NO_ARGUMENTS & recipe.backbone.args.keys()):
         raise RecipeError(f"backbone.args: {', '.join(refused)} cannot be part of a release; expected init")
@@ -60,7 +60,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
 
 
 def _check_classes(objective: str, dataset: ImageDataset) -> None:
-    """Make sure that there are images of at least two classes, of each one, and none without a class."""
+    """Require at least two classes, at least one image of each, and a class for every image."""
     names, unknown = dataset.class_names, int((dataset.labels < 0).sum())
     lacking = tuple(name for name, count in zip(names, dataset.class_counts, strict=True) if count == 0)
     if len(names) < 2 or unknown or lacking:
@@ -121,7 +121,7 @@ def _of_classes(opened: Release, class_names: Sequence[str]) -> Centers:
 def open_loader(
     dataset: ImageDataset, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
 ) -> TrainLoader:
-    """Prepare the recipe's training batches, of which each rank has its rows."""
+    """Prepare the recipe's training batches; each rank gets its own rows of every batch."""
     section = recipe.training
     return TrainLoader(
         dataset,
@@ -135,7 +135,7 @@ def open_loader(
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse batches that the ranks do not divide or that leave BatchNorm a single image."""
+    """Refuse batch sizes that are not divisible by the ranks, or that give BatchNorm a single image."""
     section = recipe.training
     last = 0 if section.drop_last else images % section.batch_size
     sizes = sorted({min(section.batch_size, images), last} - {0})

@@ -1,4 +1,4 @@
-"""A run's checkpoints: written whole or not at all, with a hash that is compared before they are read."""
+"""A run's checkpoints: written atomically, with a hash that is verified before they are read."""
 
 import json
 import warnings
@@ -16,9 +16,9 @@ _NAME = f"step-{'[0-9]' * 9}"
 
 
 class Checkpoint(NamedTuple):
-    """Everything a run needs to go on as if it had never stopped, after `step` updates in `seconds`.
+    """Everything a run needs to continue exactly, after `step` updates that took `seconds`.
 
-    `state` has state dicts of objective, optimizer, moving average, best state; `written` is since 1970.
+    `state` has the state dicts of objective, optimizer, EMA and best state; `written` is a Unix time.
     """
 
     step: int
@@ -28,14 +28,14 @@ class Checkpoint(NamedTuple):
 
 
 def list_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the checkpoint files in a folder by their steps, newest first."""
+    """Return the checkpoint files in a folder by step, newest first."""
     return {int(file.stem[5:]): file for file in sorted(folder.glob(f"{_NAME}.pt"), reverse=True)}
 
 
 def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write `step-NNNNNNNNN.pt`, with its SHA-256 beside it; then remove all but the newest `keep`.
 
-    If it cannot be written (TrainingError), others are untouched.
+    TrainingError if it cannot be written; earlier checkpoints are then untouched.
     """
     file = folder / f"step-{checkpoint.step:09d}.pt"
 
@@ -43,7 +43,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
         with temporary.open("wb") as opened:
             torch.save({"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}, opened)
         sync(temporary)
-        file.unlink(missing_ok=True)  # a damaged one that was passed over; the record comes first
+        file.unlink(missing_ok=True)  # a damaged one that was skipped; its hash is replaced first
         write_text(file.with_suffix(".json"), json.dumps({"sha256": sha256(temporary)}))
 
     try:
@@ -51,15 +51,15 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
             write_atomic(file, write)
     except RuntimeError as error:  # torch's own, where a disk is full
         raise TrainingError(f'checkpoint "{file}" cannot be written: {first_line(error)[:200]}') from None
-    # later ones were passed over as damaged: this run has come from before them
+    # later ones were skipped as damaged: this run resumed from before them
     steps = [step for step in list_checkpoints(folder) if step <= checkpoint.step][:keep]
-    for old in folder.glob(f"{_NAME}.*"):  # records without a checkpoint too
+    for old in folder.glob(f"{_NAME}.*"):  # hashes without a checkpoint too
         if int(old.stem[5:]) not in steps:
             old.unlink()
 
 
 def read(file: Path) -> Checkpoint:
-    """Read a checkpoint, TrainingError if it is damaged; `weights_only` lets no pickle in it run code."""
+    """Read a checkpoint with `weights_only`, so that no pickle runs code; TrainingError if it is damaged."""
     try:
         expected, found = read_object(file.with_suffix(".json")).get("sha256"), sha256(file)
         if found != expected:
@@ -73,7 +73,7 @@ def read(file: Path) -> Checkpoint:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """Read the newest good checkpoint in a folder; damaged ones are passed over with a warning."""
+    """Read the newest intact checkpoint in a folder; damaged ones are skipped with a warning."""
     for file in list_checkpoints(folder).values():
         try:
             return read(file)

@@ -1,4 +1,4 @@
-"""Connects the processes that torchrun has started, and says so when one of them is lost."""
+"""The process group of the ranks that torchrun starts, and clear errors when a rank is lost."""
 
 import atexit
 import inspect
@@ -25,10 +25,10 @@ _LOST = re.compile(r"connection|timed? ?out|broken pipe|socket|remote process|ab
 
 @contextmanager
 def join(device: str) -> Iterator[Ranks]:
-    """Join the processes that torchrun has started, for as long as the block lasts.
+    """Join the processes that torchrun started, for the duration of the block.
 
-    On "cuda" each process of a node takes the GPU of its number there. TrainingError when they cannot meet,
-    RanksLost when another one ended, or did not answer in time.
+    On "cuda" each process uses the GPU of its local rank. TrainingError if the processes cannot connect,
+    RanksLost if another one ended or did not answer in time.
     """
     rank, size = processes()
     if size == 1:
@@ -46,7 +46,7 @@ def join(device: str) -> Iterator[Ranks]:
     try:
         yield ranks
     except BaseException as error:
-        atexit.unregister(dist.destroy_process_group)  # it may wait for ranks that are lost
+        atexit.unregister(dist.destroy_process_group)  # could wait for lost ranks
         lost = isinstance(error, RuntimeError) and _LOST.search(str(error))
         if not (lost or isinstance(error, dist.DistError)):
             raise
@@ -57,9 +57,9 @@ def join(device: str) -> Iterator[Ranks]:
 
 
 def _connect(rank: int, size: int, timeout: timedelta) -> None:
-    """Make the process group of all trainings of this process, with gloo for what is on the CPU."""
+    """Create the process group for all trainings of this process; gloo serves tensors on the CPU."""
     store, _, _ = next(rendezvous("env://", timeout=timeout))
-    # torchrun's static rendezvous keeps the store, with addresses of processes that are gone
+    # torchrun's static rendezvous reuses the store, which still has addresses of ended processes
     store = PrefixStore(f"zoo/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
@@ -74,7 +74,7 @@ def data_parallel(module: nn.Module, device: torch.device) -> DistributedDataPar
         module,
         **{keep: False},  # type: ignore[arg-type]  # buffers are equal already
         gradient_as_bucket_view=True,
-        # without, buckets are filled anew after the first step, so that a resumed run would add in
-        # another order than one that never stopped: a CPU's results are promised to be the same bits
+        # otherwise buckets are rebuilt after the first step, and a resumed run would sum gradients in
+        # another order than an uninterrupted one; on a CPU results must be bit for bit the same
         find_unused_parameters=device.type == "cpu",
     )

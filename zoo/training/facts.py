@@ -1,4 +1,4 @@
-"""What a finished training or a checkpoint gives, and what a release records of how it was trained."""
+"""The result of a training or checkpoint, and what a release records about the training."""
 
 import math
 import os
@@ -29,10 +29,10 @@ from zoo.training.run import RunFolder
 
 
 class Trained(NamedTuple):
-    """A finished training, or how far one is; `objective` has the weights to release.
+    """A training that ended or was cut at a checkpoint; `objective` has the weights to release.
 
-    `images` counts repetitions, `seconds` no interruptions; `ended` is since 1970; `trained_parameters` are
-    those of adapters and heads too; `stopping` has facts about early stopping; `epoch` is None at the end.
+    `images` counts repetitions, `seconds` excludes pauses, `trained_parameters` includes adapters and heads;
+    `ended` is a Unix time; `stopping` describes early stopping; `epoch` is None at the end.
     """
 
     recipe: Recipe
@@ -47,7 +47,7 @@ class Trained(NamedTuple):
     epoch: float | None = None
 
     def facts(self) -> dict[str, float]:
-        """Return its length; early stopping may have ended it."""
+        """Return how long it trained, which early stopping may have shortened."""
         stopped = self.recipe.training.epochs if self.stopping is None else self.stopping["stopped_at_epoch"]
         epochs = stopped if self.epoch is None else self.epoch
         facts = {"epochs": epochs, "steps": self.steps, "trained_parameters": self.trained_parameters}
@@ -57,7 +57,7 @@ class Trained(NamedTuple):
 def training_facts(
     recipe: Recipe, objective: Objective, stages: Sequence[Trained], train_set: ImageDataset, ranks: int = 1
 ) -> dict[str, Any]:
-    """Return the section `training` of metrics.json; `stages` are the trainings one after another, if any."""
+    """Return the section `training` of metrics.json; `stages` are the trainings in order, possibly none."""
     section, learned_from = recipe.training, split_validation(train_set, recipe)[0]
     labels = torch.tensor(learned_from.labels, device=next(objective.parameters()).device)
     seconds, images = sum(each.seconds for each in stages), sum(each.images for each in stages)
@@ -80,7 +80,7 @@ def training_facts(
         facts["snapshot"] = {"epoch": stages[-1].epoch, "of_epochs": section.epochs}
     libraries = ["torch", "timm", "torchvision", *(["peft"] if recipe.adapt else [])]
     ended = max((each.ended for each in stages), default=time.time())
-    if recipe.init is not None:  # the name may come to mean other weights
+    if recipe.init is not None:  # the name may later refer to other weights
         facts["init_weights_sha256"] = sha256_of(START, hub.open(recipe.init.release).config)
     return {
         **facts,
@@ -97,7 +97,7 @@ def training_facts(
 def trained_at(
     at: Checkpoint, recipe: Recipe, run: RunFolder, objective: Objective, data: ImageDataset, best: Any
 ) -> Trained:
-    """Return what a training leaves that ends `at` a checkpoint, with `Monitor.best` of early stopping.
+    """Return the result of a training that ends `at` a checkpoint; `best` is early stopping's.
 
     Adapters are merged into the encoder.
     """
@@ -122,7 +122,7 @@ def trained_at(
 
 
 def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
-    """Read the checkpoint of a step, the newest when None; TrainingError, naming others, if there is none."""
+    """Read a step's checkpoint, or the newest; TrainingError, listing the others, if it is missing."""
     steps = sorted(found for found in run.checkpoints() if found)
     if not steps or step not in (None, *steps):
         there, found = ", ".join(map(str, steps)) or "none yet", step or "none"
@@ -133,7 +133,7 @@ def checkpoint_of(run: RunFolder, step: int | None) -> Checkpoint:
 
 
 def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_set: ImageDataset) -> Trained:
-    """Return the result of a training that ended at a checkpoint; refuse other images."""
+    """Return the result of a training as if it had ended at a checkpoint; refuse other images."""
     run.check_images(train_set)
     section, size = recipe.training, len(split_validation(train_set, recipe)[0])
     per_epoch = batches_per_epoch(size, section.batch_size, drop_last=section.drop_last)
@@ -144,7 +144,7 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
         raise TrainingError(f"{of} is the end of the training; its release is what --resume writes")
     if patience and stopping["best"] is None:
         raise TrainingError(f"{of} is from before the first evaluation of training.early_stopping")
-    # a checkpoint has all weights: where the training began need not be there any more
+    # a checkpoint has all weights: the release that the training started from may be gone
     objective = build_objective(recipe.model_copy(update={"init": None}), train_set)
     average = checkpoint.state.get("average", {}).get("mean", {})
     objective.load_state_dict({**checkpoint.state["objective"], **average})
@@ -154,7 +154,7 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
 
 
 def hardware(device: torch.device, ranks: int = 1) -> str:
-    """Name the machine's relevant part: the GPU, or the processor and how many cores torch uses."""
+    """Name the hardware: the GPU, or the processor and the number of cores that torch uses."""
     if ranks > 1:
         return f"{ranks} ranks, each {hardware(device)}"
     if device.type == "cuda":

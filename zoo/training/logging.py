@@ -1,4 +1,4 @@
-"""What a run logs: means of a step's metrics for metrics.jsonl, and the trackers that show the same rows."""
+"""Logging of a run: averaged metrics for metrics.jsonl, and trackers that receive the same rows."""
 
 import os
 import time
@@ -26,19 +26,19 @@ class Metrics:
     def __init__(self, ranks: Ranks = ALONE) -> None:
         self._ranks, self._steps, self._images = ranks, list[dict[str, Tensor]](), 0
         self._began = time.monotonic()
-        # rows whose means are on their way to the host: facts, names, means, when they have arrived
+        # rows whose means are being copied to the host: facts, names, means, event of the copy
         self._pending: list[tuple[Row, list[str], Tensor, torch.cuda.Event | None]] = []
 
     def add(self, output: Output, images: int) -> None:
-        """Take in one step's loss and metrics, means over this rank's rows of its `images`."""
+        """Add one step's loss and metrics, which are means over this rank's `images`."""
         self._steps.append({"loss": output.loss.detach(), **output.metrics})
         self._images += images
 
     def close(self, facts: Row) -> None:
-        """End the interval: a row of `facts`, `images_per_second` and the means is to come; begin anew.
+        """End the interval with a row of `facts`, `images_per_second` and the means, and start the next.
 
-        A metric is averaged over the steps and ranks that have it and where it is not NaN (a class, say, is
-        not in every batch); the loss over all, so that one bad step shows. No steps give no row.
+        A metric is averaged over the steps and ranks where it exists and is not NaN (a class, say, is not in
+        every batch); the loss over all of them, so that one bad step shows. Without steps there is no row.
         """
         if not self._steps:
             return
@@ -46,7 +46,7 @@ class Metrics:
         row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
         names = sorted({name for step in self._steps for name in step} - {"loss"})
         nothing = torch.full_like(self._steps[0]["loss"], torch.nan, dtype=torch.float32)
-        # a row of the table for each step: few operations, however many metrics there are
+        # one table with a row per step: few operations, however many metrics there are
         columns = [[step.get(name, nothing).float() for name in names] for step in self._steps]
         table = torch.stack([torch.stack([nothing, *values]) for values in columns])[:, 1:]
         losses = torch.stack([step["loss"] for step in self._steps]).float()
@@ -75,12 +75,12 @@ class Metrics:
         return rows
 
 
-# of a tracker: a function that logs values of a step, and one that ends it for now
+# a tracker's functions: log the values of a step; close
 Run = tuple[Callable[[int, Mapping[str, float]], object], Callable[[], object]]
 
 
 def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int) -> Run:
-    """Open a run of tensorboard, wandb or trackio, or go on with the one of the same id after `step`."""
+    """Open a run of tensorboard, wandb or trackio, or continue the one with this id after `step`."""
     config = recipe.model_dump(mode="json")
     if name == "tensorboard":
         from torch.utils.tensorboard import SummaryWriter
@@ -96,9 +96,9 @@ def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int
             id=run_id,
             dir=os.environ.get("WANDB_DIR", str(folder)),
             config=config,
-            allow_val_change=True,  # hardware may change when it goes on
+            allow_val_change=True,  # hardware may change on resume
             resume="allow",
-            reinit="create_new",  # beside a run of the program that calls zoo
+            reinit="create_new",  # the program that calls zoo may have a run of its own
         )
     else:
         import trackio
@@ -109,7 +109,7 @@ def open_tracker(name: str, recipe: Recipe, folder: Path, run_id: str, step: int
 
 
 class Trackers:
-    """The trackers of one run, found again by `tracker_id`; one that fails is warned of and left out."""
+    """The trackers of one run, resumed by `tracker_id`; one that fails is dropped with a warning."""
 
     def __init__(self, recipe: Recipe, folder: Path, step: int) -> None:
         self._open = dict[str, Run]()
@@ -121,14 +121,14 @@ class Trackers:
                 self._open[name] = open_tracker(name, recipe, folder, id_file.read_text(), step)
 
     def log(self, row: Mapping[str, float | None]) -> None:
-        """Send a row of metrics.jsonl, without `step` and what is not known."""
+        """Send a row of metrics.jsonl, without `step` and missing values."""
         values = {name: value for name, value in row.items() if value is not None and name != "step"}
         for name, (log, _) in [*self._open.items()]:
             with self._left_out_on_error(name):
                 log(int(row["step"] or 0), values)
 
     def close(self) -> None:
-        """End for now; the runs may go on later."""
+        """Close the trackers; a resumed run may open them again."""
         for name, (_, close) in [*self._open.items()]:
             with self._left_out_on_error(name):
                 close()

@@ -36,11 +36,11 @@ def train(
     resume: bool,
     ranks: Ranks = ALONE,
 ) -> Trained:
-    """Train `objective` on `dataset` as `recipe` says, keeping its state in `run`.
+    """Train `objective` on `dataset` according to `recipe`, and keep the state in `run`.
 
-    `dataset` has all training images; with early stopping a part of them is held out here and not trained
-    on. Views, order and every other random number are functions of (seed, step), so a run that was stopped
-    anywhere and resumed ends in the same weights, bit for bit on a CPU, as one that was not.
+    `dataset` has all training images; early stopping holds out a part of them here. Views, order and all
+    other random numbers are functions of (seed, step), so that a run which was stopped anywhere and resumed
+    ends with the same weights as an uninterrupted one, bit for bit on a CPU.
 
     Interrupted after a SIGINT, SIGTERM, SIGHUP or SIGUSR1, with the state saved; TrainingError if a loss or
     weight is not finite, memory runs out, or the folder cannot be used.
@@ -50,7 +50,7 @@ def train(
     with run.locked() if ranks.rank == 0 else nullcontext(), keeping_memory():
         place(objective, recipe, device)
         loader = open_loader(training, recipe, device, ranks)
-        ranks.barrier()  # one may decode long after the others
+        ranks.barrier()  # decoding may take one rank much longer than the others
         require_batches(objective, len(training), recipe, ranks)
         stepper = Stepper(objective, recipe, loader.steps_per_epoch, device, ranks)
         loop = _Loop(recipe, run, stepper)
@@ -78,9 +78,9 @@ def train(
 
 
 class _Loop:
-    """A run under way. Every rank goes through the same steps and decides alike."""
+    """The state of a running training. All ranks take the same steps and the same decisions."""
 
-    newest: Checkpoint  # that was written or read, without its state
+    newest: Checkpoint  # the last one written or read, without its state
     monitor: Monitor | None = None
 
     def __init__(self, recipe: Recipe, run: RunFolder, stepper: Stepper) -> None:
@@ -88,17 +88,17 @@ class _Loop:
         self._recipe, self._section, self._run, self._stepper = recipe, recipe.training, run, stepper
         self._ranks, self._first = stepper.ranks, stepper.ranks.rank == 0
         self._metrics = Metrics(stepper.ranks)
-        self._trouble = ""  # why the run cannot go on
+        self._trouble = ""  # why the run cannot continue
         self._began = self._saved_at = time.monotonic()
         self._seconds_before = 0.0
 
     def restore(self, images: ImageDataset, *, resume: bool) -> None:
-        """Load the newest checkpoint, or write that of step 0, which shows whether the disk can hold them.
+        """Load the newest checkpoint, or write one at step 0, which shows early if the disk is too full.
 
-        Only a training that begins takes the class means of its `images`.
+        The class means of `images` are computed only when a training begins.
         """
         found = self._run.start(self._recipe, resume=resume) if self._first else None
-        self._ranks.barrier()  # reading what is large takes its time
+        self._ranks.barrier()  # reading a large checkpoint takes a while
         (step,) = self._ranks.all_reduce_max(-1 if found is None else found.step)
         if step < 0:
             if self._recipe.init is not None and self._recipe.init.head == "means":
@@ -115,7 +115,7 @@ class _Loop:
         self._ranks.barrier()
 
     def run_steps(self, batches: Iterable[Batch], stop: list[int], report: Report) -> None:
-        """Do the steps that are left, until the end, a signal, or a number that is not finite."""
+        """Do the remaining steps, until the end, a signal, or a loss or weight that is not finite."""
         section, stepper, monitor = self._section, self._stepper, self.monitor
         per_epoch, start, began = stepper.steps_per_epoch, self.done, time.monotonic()
         over = monitor is not None and monitor.should_stop
@@ -125,7 +125,7 @@ class _Loop:
             if step == start and self._first:
                 show_first_step(time.monotonic() - began, stepper.steps - done)
 
-            # the hosts vote, so that all ranks act alike and no device is waited for
+            # reduced on the hosts, so that all ranks act alike without waiting for a device
             late = time.monotonic() - self._saved_at >= 60 * (section.checkpoint_minutes or math.inf)
             number, save, bad = self._ranks.all_reduce_max(max(stop, default=0), late, bool(self._trouble))
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
@@ -135,13 +135,13 @@ class _Loop:
             if wait or done % section.log_every == 0:
                 self._metrics.close({**self._facts(), "lr": stepper.lr})
             self._log_rows(report, wait=wait)
-            # losses are means over the ranks and weights the same, so that all of them find the same
+            # losses are means over the ranks and weights are equal, so all ranks reach the same verdict
             if bad or (wait and not self._is_finite()):
                 found = f"{self._trouble or 'another rank has a loss that is not finite'}; {self.kept()}"
                 raise TrainingError(f"{found}; expected e.g. a smaller optimizer.lr, in another --out")
             if evaluate and monitor is not None:
                 self._log({**self._facts(), **monitor.evaluate(done)}, report)
-                over, self._metrics = monitor.should_stop, Metrics(self._ranks)  # whose clock starts here
+                over, self._metrics = monitor.should_stop, Metrics(self._ranks)  # restarts its clock
             if number or save or by_epoch or done == stepper.steps or over:
                 self._save()
             if number:
@@ -151,14 +151,14 @@ class _Loop:
                 break
 
     def kept(self) -> str:
-        """Say which state is on disk."""
+        """Describe which state is on disk."""
         return f'the state after step {self.newest.step} is saved in "{self._run.path}"'
 
     def _facts(self) -> dict[str, float]:
         return {"step": self.done, "epoch": self.done / self._stepper.steps_per_epoch}
 
     def _save(self) -> None:
-        """Write the state, and before it what was observed of the classes until here."""
+        """Write a checkpoint, and before it the per-class observations since the last one."""
         row, state = self._stepper.observation.class_row(self._facts()), self._stepper.state()
         if self._section.early_stopping is not None and self.monitor is not None:
             state["stopping"] = self.monitor.state()
@@ -176,7 +176,7 @@ class _Loop:
         report(row)
 
     def _log_rows(self, report: Report, *, wait: bool) -> None:
-        """Log the rows whose values have arrived, up to one that is not finite."""
+        """Log the rows whose values have arrived, up to the first with a loss that is not finite."""
         for row in self._metrics.rows(wait=wait):
             if not self._trouble and not math.isfinite(row["loss"]):
                 self._trouble = f"the loss became {row['loss']} by step {row['step']} at lr {row['lr']:g}"
@@ -184,7 +184,7 @@ class _Loop:
                 self._log(row, report)
 
     def _is_finite(self) -> bool:
-        """Whether losses and weights are; the last update's loss was of the weights before it."""
+        """Whether losses and weights are finite; the last loss belongs to the weights before the update."""
         parameters = [p.detach() for p in self._stepper.parameters]
         largest = float(nn.utils.get_total_norm(parameters, norm_type=math.inf))
         if not self._trouble and not math.isfinite(largest):

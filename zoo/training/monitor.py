@@ -1,6 +1,6 @@
 """Periodic evaluation on training images: early stopping, and kNN accuracy for objectives without labels.
 
-What would be released is evaluated, by rank 0. Nothing draws a random number or changes the objective.
+Rank 0 evaluates the weights that would be released. Nothing draws a random number or changes the objective.
 """
 
 import math
@@ -25,15 +25,15 @@ from zoo.recipe import Recipe
 from zoo.training.progress import show_images
 from zoo.training.step import Stepper
 
-IMAGES = 10_000  # most of the kNN accuracy
-K, TAU = 20, 0.07  # neighbours and temperature of their votes, those of the protocol `knn`
+IMAGES = 10_000  # at most, for the kNN accuracy
+K, TAU = 20, 0.07  # neighbours and the temperature of their votes, as in the protocol `knn`
 
 
 def split_validation(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset, ImageDataset | None]:
-    """Return the training and the validation part of a recipe's training images; None without early stopping.
+    """Split a recipe's training images into training and validation; None without early stopping.
 
-    A function of seed and labels. Of each class about `validation_fraction` is held out: at least one image
-    of two, none of a class of one. Both parts keep the order.
+    The split depends only on seed and labels. About `validation_fraction` of each class is held out: at least
+    one image of a class with two, none of a class with one. Both parts keep the order.
     """
     section = recipe.training.early_stopping
     if section is None:
@@ -41,16 +41,16 @@ def split_validation(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDatase
     labels, seed = torch.from_numpy(dataset.labels.copy()), derive_seed("validation", recipe.training.seed)
     rest, held = stratified_split(labels, section.validation_fraction, seed)
     first = torch.tensor(dataset.store.first_rows())[dataset.rows]
-    rest = rest[~torch.isin(first[rest], first[held])]  # an image that is there twice is not on both sides
+    rest = rest[~torch.isin(first[rest], first[held])]  # copies of an image never fall on both sides
     if not len(held):
         raise DataError("training.early_stopping: each class has a single training image, expected null")
     return dataset.subset(rest.numpy()), dataset.subset(held.numpy())
 
 
 def split_neighbors(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset, ImageDataset]:
-    """Draw at most `IMAGES` labelled images; return those that vote and those that are classified by them.
+    """Draw at most `IMAGES` labelled images; return those that vote and those that are classified.
 
-    Half of each class votes, and so does the only image of a class. A function of seed and labels.
+    Half of each class votes, and so does a class's only image. The draw depends only on seed and labels.
     """
     labels, seed = torch.from_numpy(dataset.labels.copy()), derive_seed("neighbors", recipe.training.seed)
     known = (labels >= 0).nonzero().flatten()
@@ -63,10 +63,10 @@ def split_neighbors(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset
 
 
 class Monitor:
-    """Evaluates the live objective every few epochs, and keeps the best state where the recipe stops early.
+    """Evaluates the live objective every few epochs, and keeps the best state for early stopping.
 
     With `training.early_stopping` it measures the classifier (encoder and centers, before a method's closing
-    step) on the validation part, of which `best` is the best state, of equal ones the earlier; else kNN.
+    step) on the validation split, and `best` is the best state, the earlier one of equals; otherwise kNN.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Monitor:
 
     @property
     def should_stop(self) -> bool:
-        """Whether early stopping ends the training here."""
+        """Whether early stopping ends the training now."""
         return self._stopping is not None and self.waited >= self._stopping.patience
 
     def due(self, done: int) -> bool:
@@ -90,7 +90,7 @@ class Monitor:
         return done % (self._every * self._stepper.steps_per_epoch) == 0 or done == self._stepper.steps
 
     def evaluate(self, done: int) -> dict[str, float]:
-        """Return what to record of the state after `done` steps, accuracies in percent; all ranks call it."""
+        """Return accuracies in percent after `done` steps, for the record; all ranks must call it."""
         objective, ema = self._stepper.objective, self._stepper.ema
         with nullcontext() if ema is None else ema.applied():
             found = self._stepper.ranks.from_first(lambda: self._measure(objective))
@@ -126,7 +126,7 @@ class Monitor:
         return {"best": self.best, "waited": self.waited}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Restore what `state` returned."""
         self.best, self.waited = state["best"], int(state["waited"])
 
 
@@ -143,25 +143,25 @@ def encode(
     encoded = []
     with evaluating(encoder), torch.no_grad():
         for x, labels in batches:
-            # the class's own forward: another batch size would be compiled for a single pass
+            # the uncompiled forward: another batch size would be compiled for a single pass
             encoded.append((type(encoder).forward(encoder, x).float(), labels.cpu()))
             progress(len(labels))
     return torch.cat([features for features, _ in encoded]), torch.cat([labels for _, labels in encoded])
 
 
 def start_from_means(objective: Objective, images: ImageDataset, recipe: Recipe, ranks: Ranks) -> None:
-    """Make the classifier of the mean features of each class's images, scaled to unit length."""
+    """Initialise the classifier with each class's mean features, scaled to unit length."""
     assert isinstance(objective, Classify)  # the recipe's schema allows no other
     with show_images("class means", len(images)) as progress:
         features, labels = encode(objective.encoder, images, recipe, progress)
     weight = unit_rows(class_means(features, labels.to(features.device), images.num_classes))
     begun = {"weight": weight, "bias": 0 * weight[:, 0], "running_norm": features.norm(dim=1).mean()}
-    objective.classifier.load_state_dict(begun, strict=False)  # cosines have no bias, others no norm
+    objective.classifier.load_state_dict(begun, strict=False)  # a cosine classifier has no bias
     ranks.average_([*objective.classifier.state_dict().values()])
 
 
 def _accuracies(predictions: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:
-    """Return both accuracies in percent, the balanced one over the classes that have images."""
+    """Return accuracy and balanced accuracy in percent, the latter over the classes that have images."""
     hits = torch.bincount(labels[predictions == labels], minlength=num_classes).double()
     seen = torch.bincount(labels, minlength=num_classes).double()
     return {

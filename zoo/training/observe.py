@@ -1,16 +1,16 @@
-"""Figures of a training, computed every n steps from what the objective's forward pass holds anyway.
+"""Diagnostics of a training, computed every n steps from tensors that the forward pass has anyway.
 
-Nothing here changes the training, draws a random number or waits for the device. Which figures there are
-never depends on values: what a batch lacks (two images of one class, say) is NaN. Scores, geometry and
-probabilities are of the first rows of the batch; gradients of all, added up by class. Names that are read of
-`Output.held`, all optional:
+Nothing here changes the training, draws a random number or waits for the device. The set of figures never
+depends on values: what a batch cannot show (say, without two images of one class) is NaN. Scores, geometry
+and probabilities use the first rows of the batch; gradients use all rows, summed by class. Entries of
+`Output.held` that are read, all optional:
 
-- `q`, `k`: unit rows of the two views `[B, D]`, before FT; `scored`: False where no scores are taken.
-- `queue`, `queue_labels`, `valid`: the keys that q is contrasted with `[K, D]`, their classes and which are
-  filled `[K]`; without a queue these are the second views of the batch.
-- `classes`: classes of the rows of q `[B]`, of the kind that the queue has; without, all keys are negatives.
+- `q`, `k`: unit rows of the two views `[B, D]`, before FT; `scored`: False where no scores are computed.
+- `queue`, `queue_labels`, `valid`: the keys that q is contrasted with `[K, D]`, their classes and which slots
+  are filled `[K]`; without a queue the keys are the second views of the batch.
+- `classes`: classes of the rows of q `[B]`, comparable to the queue's; without them all keys are negatives.
 - the same names with `_ft`: after the feature transformation.
-- `tau` and `center_logits` `[B, C]`, as they enter the losses with labels.
+- `tau` and `center_logits` `[B, C]`, as they enter the supervised losses.
 
 Sources: by class, Cui et al. 2021 (PaCo), https://arxiv.org/abs/2107.12028, figure 2; scores, Zhu et al. 2021
 (FT), https://arxiv.org/abs/2108.02982, section 3; alignment and uniformity, Wang and Isola 2020,
@@ -32,11 +32,11 @@ from zoo.objectives import Objective, Output
 from zoo.objectives.paco import GPaCo, PaCo
 from zoo.objectives.sup_con import SupCon
 
-ROWS = 256  # of a batch's first images, of which scores, pairs and probabilities are measured
-SCORED_KEYS = 4096  # at least, evenly spaced: of 65,536 all would take a third of the loss's own time
+ROWS = 256  # first images of a batch, for scores, pairs and probabilities
+SCORED_KEYS = 4096  # at least, evenly spaced: all 65,536 would take a third of the loss's own time
 
 Figures = dict[str, Tensor]
-PER_IMAGE = ("q", "k", "q_ft", "k_ft", "classes", "center_logits")  # with a row for each image
+PER_IMAGE = ("q", "k", "q_ft", "k_ft", "classes", "center_logits")  # one row per image
 
 GEOMETRY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "alignment": lambda q, k, labels: functional.alignment(q, k),
@@ -46,9 +46,9 @@ GEOMETRY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 class Observation:
-    """Figures of single steps over all ranks, and sums over classes since the last row.
+    """Figures of single steps over all ranks, and per-class sums since the last row.
 
-    One of `every` steps is observed (None: none is), and the last of `steps` in any case.
+    Every `every`-th step is observed (None: no step), and in any case the last of `steps`.
     """
 
     def __init__(self, objective: Objective, every: int | None, ranks: Ranks, steps: int) -> None:
@@ -58,8 +58,8 @@ class Observation:
         self._groups = {name: of for name, of in members.items() if bool(of.any())}
         self._features: Tensor | None = None
         self._has_features = self._has_centers = False
-        # rows: images, gradients of each one's own loss, of the batch's loss, of the centers; the last column
-        # is for images of no known class
+        # rows: images, gradients of each image's own loss, of the batch's loss, of the centers; the last
+        # column is for images without a known class
         self._sums = torch.zeros(4, len(counts) + 1, dtype=torch.float64, device=counts.device)
         self._looks = 0
 
@@ -69,14 +69,14 @@ class Observation:
 
     @contextmanager
     def watch(self, step: int) -> Iterator[bool]:
-        """Yield whether the step is observed; then keep the gradient of the encoder's features inside."""
+        """Yield whether the step is observed; if so, the gradient of the encoder's features is kept."""
         if not self.due(step):
             yield False
             return
 
         def keep(_encoder: nn.Module, _images: Any, features: Tensor) -> None:
-            if self._features is None:  # the first call has the views that are trained on
-                self._features = features.requires_grad_()  # also those of a frozen encoder
+            if self._features is None:  # the first call encodes the views that are trained on
+                self._features = features.requires_grad_()  # for a frozen encoder too
                 features.retain_grad()
 
         self._features = None
@@ -88,7 +88,7 @@ class Observation:
 
     @torch.no_grad()
     def figures(self, batch: Batch, output: Output, parameters: Sequence[Tensor]) -> Figures:
-        """Return what to record of this step, the same on every rank; its gradients are there, not clipped.
+        """Return this step's figures, the same on every rank; called after backward, before clipping.
 
         An image's gradient is that of the batch's summed loss by all its views in the encoder's first call.
         """
@@ -96,7 +96,7 @@ class Observation:
         values = [torch.ones_like(batch.labels, dtype=sums.dtype)]
         gradient = None if self._features is None else self._features.grad
         if gradient is not None and len(gradient) % count == 0 and not self._objective.mixes_images:
-            self._has_features = True  # rows are one view of all images, then the next
+            self._has_features = True  # rows: all images of one view, then of the next
             views = to_float32(gradient).reshape(-1, count, *gradient.shape[1:]).transpose(0, 1)
             values.append(views.flatten(start_dim=1).norm(dim=1).to(sums.dtype))
         self._features = None
@@ -114,7 +114,7 @@ class Observation:
             found[f"feature_gradient_{name}"] = (gradients / images).float()
         if (centers := self._objective.centers()) is not None:
             found |= center_figures(centers.weight, self._groups)
-        # rows of all ranks: figures are then those of one rank with the whole batch
+        # rows of all ranks, so that figures equal those of one rank with the whole batch
         held = output.held or {}
         labels = self._ranks.gather(batch.labels)
         held |= {name: self._ranks.gather(held[name]) for name in held if name in PER_IMAGE}
@@ -130,7 +130,7 @@ class Observation:
         return norms
 
     def class_row(self, facts: Mapping[str, float]) -> dict[str, Any] | None:
-        """Return what was observed since the last row, see `RunFolder.class_rows`; waits for the device."""
+        """Return the observations since the last row, see `RunFolder.class_rows`; waits for the device."""
         looks = self._looks
         images, gradients, contributions, centers = self._sums[:, :-1].tolist()
         self.reset()
@@ -147,7 +147,7 @@ class Observation:
         }
 
     def reset(self) -> None:
-        """Begin the sums anew."""
+        """Reset the sums to zero."""
         self._sums.zero_()
         self._looks = 0
 
@@ -156,7 +156,7 @@ class Observation:
 def figures_of(
     objective: Objective, labels: Tensor, held: Mapping[str, Any], groups: Mapping[str, Tensor]
 ) -> Figures:
-    """Return what to record of a whole batch's labels `[B]` and `held`; groups of classes are `[C]`, bool."""
+    """Return the figures of a whole batch's labels `[B]` and `held`; groups of classes are `[C]`, bool."""
     found, q, k = Figures(), held.get("q"), held.get("k")
     if q is not None and k is not None:
         found = {name: of(q[:ROWS], k[:ROWS], labels[:ROWS]) for name, of in GEOMETRY.items()}
@@ -165,7 +165,7 @@ def figures_of(
         found |= _scores(held, "_ft")
     if isinstance(objective, PaCo | GPaCo | SupCon):
         for name, values in _probabilities(objective, held).items():
-            found[name] = values.nanmean()  # NaN is of an image that has no such value
+            found[name] = values.nanmean()  # NaN: the image has no such value
             if name.startswith("p_sup"):
                 found |= group_means(name, values, labels[:ROWS], groups)
     return found
@@ -186,7 +186,7 @@ def _scores(held: Mapping[str, Any], ft: str) -> Figures:
     scores, pairs = q @ keys.T, (q * k[:ROWS]).sum(dim=1)
     negative = there.expand_as(scores) if own is None else (own != classes) & there
     of = {"positive": (pairs, torch.ones_like(pairs, dtype=torch.bool)), "negative": (scores, negative)}
-    if own is not None and queue is not None:  # the queue holds positives too
+    if own is not None and queue is not None:  # the queue has positives too
         of["same_class"] = (scores, (own == classes) & there)
     found = {}
     for name, given in of.items():
@@ -195,14 +195,14 @@ def _scores(held: Mapping[str, Any], ft: str) -> Figures:
 
 
 def moments(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and population variance `[]` of the `chosen` (bool) of the values; NaN where none is chosen."""
+    """Mean and population variance `[]` of the values that are `chosen` (bool); NaN if none is."""
     count = chosen.sum()
     mean = values.masked_fill(~chosen, 0).sum() / count
     return mean, (values - mean).masked_fill_(~chosen, 0).square_().sum() / count
 
 
 def _probabilities(objective: PaCo | GPaCo | SupCon, held: Mapping[str, Any]) -> Figures:
-    """What the softmax of each anchor gives to its positives, and what it would where the loss is least."""
+    """Softmax probability of each anchor's positives, and the same at the minimum of the loss."""
     given = {name: held.get(f"{name}_ft", held[name]) for name in ("q", "k", "queue", "queue_labels")}
     given |= {"labels": held["classes"], "tau": held["tau"], "anchors": ROWS}
     # SupCon is PaCo without centers: their weight beta among the positives is 0
@@ -212,11 +212,11 @@ def _probabilities(objective: PaCo | GPaCo | SupCon, held: Mapping[str, Any]) ->
         centers = (held["center_logits"] + objective.log_prior) / objective.config.center_tau
     found = functional.contrast_probabilities(**given, centers=centers, gamma=weights["gamma"])
     sides = {"": found}
-    if weights["gamma"] > 0:  # without samples in the denominator the loss has no minimum
+    if weights["gamma"] > 0:  # the loss has no minimum without samples in the denominator
         sides["_optimum"] = functional.paco_optimum(found.positives, **weights)
     rows = {}
     for suffix, side in sides.items():
-        # the optimum of SupCon's anchors without positives is infinite: they have none
+        # SupCon's anchors without positives have no finite optimum
         rows[f"pair_probability{suffix}"] = side.pair.masked_fill(side.pair.isinf(), torch.nan)
         if centers is not None:
             rows |= {f"p_sup{suffix}": side.p_sup, f"center_probability{suffix}": side.center}
@@ -231,16 +231,16 @@ def group_means(name: str, values: Tensor, labels: Tensor, groups: Mapping[str, 
 
 @torch.no_grad()
 def center_figures(weight: Tensor, groups: Mapping[str, Tensor]) -> Figures:
-    """Norms of the centers `[C, D_f]` by group, and the mean cosine between two: -1 / (C - 1) or more.
+    """Norms of the centers `[C, D_f]` by group, and the mean cosine of two centers, at least -1 / (C - 1).
 
-    The sum of u_a . u_b over all pairs is |sum_a u_a|^2, C of them of a center with itself: it takes O(C D).
+    In O(C D): the sum of u_a . u_b over all pairs is |sum_a u_a|^2, of which C pair a center with itself.
     """
     weight = to_float32(weight)
     classes = torch.arange(len(weight), device=weight.device)
     found = group_means("center_norm", weight.norm(dim=1), classes, groups)
     if len(weight) > 1:
         unit = nn.functional.normalize(weight, dim=1)
-        own = unit.square().sum()  # a center of zeros has no direction: it counts as at right angles to all
+        own = unit.square().sum()  # a zero center has no direction and counts as orthogonal to all
         found["center_cosine"] = (unit.sum(dim=0).square().sum() - own) / (len(unit) * (len(unit) - 1))
     return found
 

@@ -1,4 +1,4 @@
-"""Optimizer and learning-rate schedule, both from timm, and the moving average of the weights (EMA)."""
+"""Optimizer and learning-rate schedule, both from timm, and an EMA of the weights."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,14 +17,14 @@ from zoo.modules import averaged
 from zoo.objectives import Objective
 from zoo.recipe.sections import AverageSection, OptimizerSection, ScheduleSection
 
-# optimizers with one kernel for all parameters: 2.4x as fast as a loop on a CPU
+# optimizers with a fused kernel, which on a CPU is 2.4x as fast as a loop over parameters
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
 def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
-    """Build timm's optimizer over the objective's trainable parameters; RecipeError for what timm refuses.
+    """Build timm's optimizer over the objective's trainable parameters; RecipeError if timm refuses.
 
-    With `layer_decay` a group's rate is times 1 around the encoder, `layer_decay`^n in its n-th last layer.
+    `layer_decay` multiplies the rate of the encoder's n-th last layer by `layer_decay`^n, that of heads by 1.
     """
     matcher = getattr(objective, "group_matcher", None)
     layered = section.layer_decay is not None
@@ -50,13 +50,13 @@ def build_optimizer(objective: nn.Module, section: OptimizerSection) -> torch.op
             **({"fused": True} if fused else {}),
             **section.args,
         )
-    except Exception as error:  # some need packages, a GPU, or arguments of their own
+    except Exception as error:  # some need other packages, a GPU, or arguments of their own
         found = f'optimizer: timm\'s "{section.name}" refuses args {section.args}'
         raise RecipeError(f"{found}: {error}") from None
 
 
 def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:
-    """Group parameters so that only what is exempt by name has no weight decay, as timm does since 1.0.27."""
+    """Group parameters so that only those exempt by name have no weight decay, as timm does since 1.0.27."""
     exempt: set[str] = getattr(objective, "no_weight_decay", set)()
     decaying, others = dict[str, Any](params=[]), dict[str, Any](params=[], weight_decay=0.0)
     for name, parameter in objective.named_parameters():
@@ -68,13 +68,13 @@ def _decay_all(objective: nn.Module) -> list[dict[str, Any]]:
 def build_schedule(
     optimizer: torch.optim.Optimizer, section: ScheduleSection, epochs: int, steps_per_epoch: int
 ) -> Scheduler:
-    """Build timm's schedule, a pure function of the number of updates done: call `step_update(step)`.
+    """Build timm's schedule, a pure function of the number of updates: call `step_update(step)`.
 
-    A warm-up is part of `epochs`. A milestone takes effect with the first update after that many epochs.
+    Warm-up is part of `epochs`. A milestone takes effect at the first update after that many epochs.
     """
     common = {"warmup_t": section.warmup_epochs * steps_per_epoch, "warmup_lr_init": section.warmup_lr}
     common |= {"warmup_prefix": section.warmup_prefix, "t_in_epochs": False}  # timm's defaults differ
-    begun = section.warmup_epochs if section.warmup_prefix else 0  # before the first update of timm's count
+    begun = section.warmup_epochs if section.warmup_prefix else 0  # before timm starts to count updates
     if section.name == "cosine":
         length = (epochs - begun) * steps_per_epoch
         return CosineLRScheduler(optimizer, t_initial=length, lr_min=section.min_lr, **common)
@@ -88,7 +88,7 @@ class EMA:
     """An exponential moving average of the trained weights and BatchNorm's running statistics.
 
     As `timm.utils.ModelEmaV3` (`use_warmup` with its defaults, gamma 1 and power 2/3), which would also copy
-    and average queue, key encoder, prototypes and counters. It begins as the objective's weights.
+    and average queue, key encoder, prototypes and counters. It starts from the objective's weights.
     """
 
     def __init__(self, objective: Objective, section: AverageSection, steps: int) -> None:
@@ -100,7 +100,7 @@ class EMA:
             raise RecipeError(f"training.ema: found {found}, expected a lower decay, warmup or more epochs")
 
     def decay(self, update: int) -> float:
-        """Return d of update n, from 1: mean <- d mean + (1 - d) weights; warming up at most 1 - n^(-2/3)."""
+        """Return d of update n (from 1): mean <- d mean + (1 - d) weights; in warm-up <= 1 - n^(-2/3)."""
         limit = 1 - update ** (-2 / 3) if self._section.warmup else 1.0
         return 0.0 if update == 1 else min(self._section.decay, limit)
 
@@ -120,7 +120,7 @@ class EMA:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace the objective's weights by the average inside the block."""
+        """Use the average as the objective's weights inside the block."""
         self.swap()
         try:
             yield
@@ -133,7 +133,7 @@ class EMA:
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Restore what `state` returned."""
         self.updates = int(state["updates"])
         for name, mean in self._mean.items():
             mean.copy_(state["mean"][name])

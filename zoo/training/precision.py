@@ -1,4 +1,4 @@
-"""Where and in which precision a step computes: device, threads, autocast, compilation."""
+"""Device, precision, threads and compilation of a training step."""
 
 import os
 import shutil
@@ -24,11 +24,11 @@ REPAID = {"cpu": 2e9, "cuda": 4e10}  # pixels after which compiling has been rep
 
 
 def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device) -> dict[str, str | None]:
-    """Return what `auto` of `training.precision` and `training.compile` stands for on this machine.
+    """Return what `auto` in `training.precision` and `training.compile` stands for on this machine.
 
-    bf16 where the device computes in it, except in short trainings, which are the same everywhere, and except
-    for depthwise convolutions on a CPU, where these take twice the time in it. Compilation in long trainings
-    on a GPU or a CPU with AMX; without, nothing was gained. A rule, not a measurement: runs stay comparable.
+    bf16 where the hardware supports it, except in short trainings, which are then the same everywhere, and in
+    encoders with depthwise convolutions on a CPU, which take twice as long in bf16. Compilation in long
+    trainings on a GPU or a CPU with AMX; on others it gained nothing. Fixed rules keep runs comparable.
     """
     sizes = recipe.views.train_sizes or [recipe.views.eval.size]
     pixels = recipe.training.epochs * images * sum(size**2 for size in sizes)
@@ -44,14 +44,14 @@ def choose(recipe: Recipe, encoder: nn.Module, images: int, device: torch.device
 
 
 def resolve_auto(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with these values of `training` where its own are `auto`."""
+    """Return the recipe with every `auto` in `training` replaced by its value in `values`."""
     own = recipe.training
     settled = {key: values[key] for key in ("precision", "compile") if getattr(own, key) == "auto"}
     return recipe.model_copy(update={"training": own.model_copy(update=settled)})
 
 
 def pick_device(wanted: str, where: str = "training.device") -> torch.device:
-    """Return the device of a word: "auto", "cpu" or "cuda". RecipeError at `where` if it cannot be had."""
+    """Return the device for "auto", "cpu" or "cuda"; RecipeError, naming `where`, if it is not available."""
     if wanted not in DEVICES:
         hint = did_you_mean(wanted, DEVICES)
         raise RecipeError(f'{where}: found "{wanted}", expected one of {", ".join(DEVICES)}.{hint}')
@@ -73,7 +73,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 def place(objective: Objective, recipe: Recipe, device: torch.device) -> None:
-    """Move an objective to the device and memory format of its training, in training mode."""
+    """Move an objective to its training's device and memory format, and set training mode."""
     layout = torch.channels_last if recipe.training.channels_last else torch.contiguous_format
     objective.to(device).to(memory_format=layout).train()
 
@@ -94,9 +94,9 @@ def encoders(objective: Objective) -> list[nn.Module]:
 
 @contextmanager
 def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
-    """Run the encoders through `torch.compile` in this mode inside the block; None, `auto`: nothing.
+    """Compile the encoders with `torch.compile` in this mode inside the block; not for None and `auto`.
 
-    Only `forward` is compiled, so that hooks of an observed step see the features as ever.
+    Only `forward` is compiled, so that the hooks of an observed step still receive the features.
     """
     modules = encoders(objective) if mode not in (None, "auto") else []
     for module in modules:
@@ -110,12 +110,12 @@ def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
 
 @contextmanager
 def float32_products(precision: str = "fp32", *, fastest: bool = False) -> Iterator[None]:
-    """Multiply float32 as float32 inside the block, on a GPU too, whatever was set around it.
+    """Multiply float32 in full precision inside the block, also on a GPU, whatever is set outside.
 
     With `precision` "tf32" convolutions may round their inputs to TensorFloat-32, which is torch's default;
-    `fastest` lets cuDNN try its kernels and keep the fastest for each shape.
+    `fastest` lets cuDNN benchmark its kernels for each shape.
     """
-    # torch has an older and a newer setting; both are set, since libraries read either
+    # torch has an older and a newer setting; both are set, because libraries read either
     rounding = "tf32" if precision == "tf32" else "ieee"
     owners, key = (cudnn.conv, cudnn.rnn, cuda.matmul), "fp32_precision"
     before = [(cudnn, name, getattr(cudnn, name)) for name in ("benchmark", "allow_tf32")]

@@ -1,4 +1,4 @@
-"""What a person sees of a training on standard error."""
+"""Progress lines and bars on standard error."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
     with _bar(f"{name}: step", total, start) as show:
 
         def report(row: Mapping[str, float]) -> None:
-            if "loss" in row:  # not one of an evaluation
+            if "loss" in row:  # a row of training, not of evaluation
                 step, epochs = int(row["step"]), row["epoch"] * total / row["step"]
                 text = f"epoch {row['epoch']:.1f}/{epochs:.0f}  loss {row['loss']:.3f}  lr {row['lr']:.2g}"
                 show(step, f"{text}  {row['images_per_second']:,.0f} images/s")
@@ -29,7 +29,7 @@ def show_progress(name: str, total: int, start: int) -> Iterator[Report]:
 
 
 def show_first_step(seconds: float, left: int) -> None:
-    """Say how long the first, slowest step took, where all that are `left` would take more than a minute."""
+    """Print how long the first, slowest step took, if the `left` steps would take more than a minute."""
     if seconds * left > 60:
         most = timedelta(seconds=round(seconds * left))
         say(f"the first step took {seconds:.1f} s, start included; {left:,} more take at most {most}")
@@ -37,7 +37,7 @@ def show_first_step(seconds: float, left: int) -> None:
 
 @contextmanager
 def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with each number of images done; `text` says what is done with them."""
+    """Yield a function to call with the number of images done so far; `text` describes the work."""
     began, done = time.monotonic(), 0
     say(f"{text}: {total:,} images")
     with _bar(f"{text}: image", total) as show:
@@ -52,9 +52,9 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function of (how many are done, text) that prints a line, over itself on a terminal."""
+    """Yield a function of (number done, text) that prints a line, on a terminal over the last one."""
     began = last = time.monotonic()
-    alone = processes()[1] == 1 and parent_process() is None  # several would write over each other
+    alone = processes()[1] == 1 and parent_process() is None  # several would overwrite each other's lines
     terminal = sys.stderr.isatty() and alone
 
     def show(done: int, text: str) -> None:
@@ -70,6 +70,6 @@ def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str]
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print a line on standard error, by rank 0."""
+    """Print a line on standard error, on rank 0 only."""
     if processes()[0] == 0:
         print(text, file=sys.stderr, flush=True, end=end)

@@ -1,4 +1,4 @@
-"""The folder of a run: its lock, its recipe, what was recorded, and its checkpoints."""
+"""The folder of a run: lock, recipe, logged metrics and checkpoints."""
 
 import hashlib
 import json
@@ -27,14 +27,14 @@ from zoo.training import checkpoint as checkpoints
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.logging import Trackers
 
-_COMPARED = 64  # images whose pixels have to be the same when a run goes on
-LOCK_SECONDS = 10.0  # data workers of a killed process hold a lock until they notice
-# keys that may change when a run goes on; optimizer state is saved in the memory layout of channels_last
+_COMPARED = 64  # images whose pixels must be unchanged when a run resumes
+LOCK_SECONDS = 10.0  # a killed process's data workers hold its lock until they notice
+# keys that may change on resume; optimizer state is saved in the memory layout of channels_last
 CHANGEABLE = tuple(f"{k}." for k in COMPUTATION - {"training.precision", "training.channels_last"})
 
 
 def check_same_run(earlier: Recipe, now: Recipe, folder: Path) -> None:
-    """Refuse, naming each key, recipes that differ in more than hardware and what the training ignores."""
+    """Refuse recipes that differ in more than hardware and keys the training ignores, naming each key."""
     changes = _differences(earlier.model_dump(mode="json"), now)
     fixed = [key for key in changes if not f"{key}.".startswith(CHANGEABLE)]
     if others := ["{} was {!r}, is {!r}".format(key, *changes[key]) for key in fixed]:
@@ -52,11 +52,11 @@ def _differences(earlier: dict[str, Any], now: Recipe) -> dict[str, tuple[Any, A
 
 
 class RunFolder:
-    """`<out>/run`: `recipe.yaml`, `data.json`, `checkpoints/`, and what was recorded.
+    """`<out>/run`: `recipe.yaml`, `data.json`, `checkpoints/` and logged metrics.
 
-    `metrics.jsonl` has rows of numbers, `classes.jsonl` one row a checkpoint of numbers for every class. A
-    method's trainings have such folders inside, `stage-1` and `stage-2`. What cannot be written or continued
-    is a TrainingError.
+    `metrics.jsonl` has rows of numbers, `classes.jsonl` per-class numbers, one row per checkpoint. A method's
+    trainings have folders like it inside, `stage-1` and `stage-2`. TrainingError if the folder cannot be
+    written or resumed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,21 +68,21 @@ class RunFolder:
         self._writing = partial(writing, f'run folder "{path}"', TrainingError)
 
     def is_run(self) -> bool:
-        """Whether a run has been here: its recipe, and something of its training."""
+        """Whether a run has started here: there is its recipe and part of its training."""
         left = (self._saved, self.metrics_file, self.path / "stage-1")
         return isfile(self.recipe_file) and any(path.exists() for path in left)
 
     def stage(self, number: int) -> "RunFolder":
-        """Return the folder of a method's training number `number`, from 1, begun or not."""
+        """Return the folder of a method's training number `number` (from 1), whether or not it exists."""
         return RunFolder(self.path / f"stage-{number}")
 
     def stages(self) -> "list[RunFolder]":
-        """Return the folders of the trainings of the recipe's method that are begun, in their order."""
+        """Return the folders of the method's trainings that have started, in order."""
         return [stage for stage in (self.stage(1), self.stage(2)) if isfile(stage.recipe_file)]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process, and every other `RunFolder` of this one, out; it may be entered again."""
+        """Lock the folder against other processes and other `RunFolder` objects; reentrant."""
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             try:
@@ -100,7 +100,7 @@ class RunFolder:
             self._lock.release()
 
     def claim(self, recipe: Recipe, *, resume: bool) -> None:
-        """Write the run's recipe; refuse a folder with a run where `resume` is off, or with another run."""
+        """Write the run's recipe; refuse a folder with another run, or with any run unless `resume`."""
         if self.recipe_file.exists():
             if not resume:
                 raise TrainingError(f'"{self.path}" holds a run already; use --resume or another --out')
@@ -110,12 +110,12 @@ class RunFolder:
             write_text(self.recipe_file, recipe.to_yaml())
 
     def start(self, recipe: Recipe, *, resume: bool) -> Checkpoint | None:
-        """Claim the folder; return the checkpoint to go on from, if any; rows of later steps come again."""
+        """Claim the folder and return the checkpoint to resume from, if any; drop the rows of later steps."""
         self.claim(recipe, resume=resume)
         with self._writing():
             self._saved.mkdir(parents=True, exist_ok=True)
             for file in [*temporary_files(self.path), *temporary_files(self._saved)]:
-                file.unlink()  # a killed process left it half written
+                file.unlink()  # a killed process left it incomplete
             found = self.load()
             step = found.step if found else 0
             for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
@@ -125,7 +125,7 @@ class RunFolder:
         return found
 
     def check_images(self, dataset: ImageDataset, *, record: bool = False) -> None:
-        """Make sure that images are those that a run began on; `record` which, for the next time."""
+        """Refuse images other than those the run began with; `record` them if none are recorded."""
         facts, begun = dataset.describe(), read_object(self.data_file)
         sample = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, _COMPARED).astype(np.int64)))
         pixels = hashlib.sha256(content_ids(sample).tobytes()).hexdigest()
@@ -137,18 +137,18 @@ class RunFolder:
                 write_text(self.data_file, json.dumps(found) + "\n")
 
     def checkpoints(self) -> dict[int, Path]:
-        """Return the checkpoint files by their steps, newest first."""
+        """Return the checkpoint files by step, newest first."""
         return checkpoints.list_checkpoints(self._saved)
 
     def load(self, step: int | None = None) -> Checkpoint | None:
-        """Read the newest good checkpoint, None where there is none; or that of `step`."""
+        """Read the checkpoint of `step`, or the newest intact one; None if there is none."""
         return checkpoints.newest(self._saved) if step is None else checkpoints.read(self.checkpoints()[step])
 
     def save(self, checkpoint: Checkpoint, *, keep: int = 2) -> None:
-        """Write a checkpoint, whole or not at all, and remove all but the newest `keep`."""
+        """Write a checkpoint atomically, and remove all but the newest `keep`."""
         with self._writing():
             for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
-                sync(file)  # so that rows of finished steps outlive the machine as well
+                sync(file)  # so that logged rows survive a crash as well
             self._saved.mkdir(parents=True, exist_ok=True)
             checkpoints.write(self._saved, checkpoint, keep)
 
@@ -165,15 +165,15 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of metrics.jsonl; a line cut off by a crash is left out."""
+        """Return the rows of metrics.jsonl, without a line that a crash cut off."""
         return _read_rows(self.metrics_file)
 
     def class_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of classes.jsonl, one of each checkpoint before which a step was observed.
+        """Return the rows of classes.jsonl, one for each checkpoint since which a step was observed.
 
-        Each has `step`, `epoch`, `looks`, the number of observed steps, and over the C classes `images` in
-        those steps and mean norms of gradients, None where there are none: `feature_gradient` by an image's
-        features, `class_gradient`, their sum over a step by the batch size, `center_gradient`.
+        Each has `step`, `epoch` and `looks`, the number of observed steps, and for each of the C classes the
+        `images` in those steps and mean gradient norms, None without images: `feature_gradient` (by one
+        image's features), `class_gradient` (their sum over a step by the batch size), `center_gradient`.
         """
         return _read_rows(self.classes_file)
 

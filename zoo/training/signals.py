@@ -1,4 +1,4 @@
-"""Stopping between two steps instead of in the middle of one."""
+"""Signals stop a training between two steps instead of in the middle of one."""
 
 import os
 import signal
@@ -9,24 +9,24 @@ from types import FrameType
 
 from zoo.errors import Interrupted
 
-# of a person, a scheduler that ends a job, a closed terminal, SLURM's warning of the end
+# from a person, a job scheduler, a closed terminal, and SLURM's warning before the time limit
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class _Stopped(KeyboardInterrupt):
-    """Not an `Exception`, which libraries catch; loader processes end on it silently."""
+    """Not an `Exception`, which libraries catch; DataLoader workers exit on it silently."""
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[list[int]]:
-    """Catch the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 in the list it yields; a second acts as usual."""
+    """Yield a list that receives the first SIGINT, SIGTERM, SIGHUP or SIGUSR1; a second one acts as usual."""
     with _handled((caught := list[int]()).append):
         yield caught
 
 
 @contextmanager
 def interruptible(saved: Callable[[], str]) -> Iterator[None]:
-    """End the block at the first signal, wherever it is; Interrupted names it and says what is `saved`."""
+    """End the block immediately at the first signal; Interrupted names it and says what is `saved`."""
 
     def leave(number: int) -> None:
         raise _Stopped(signal.Signals(number).name)
@@ -42,9 +42,9 @@ def interruptible(saved: Callable[[], str]) -> Iterator[None]:
 def _handled(react: Callable[[int], object]) -> Iterator[None]:
     """Call `react` with the first signal; the next one acts as usual, or is ignored under torchrun.
 
-    That forwards a Ctrl-C that its processes have had already, and kills what does not stop by itself.
+    torchrun forwards a Ctrl-C that its processes have received already, and kills those that do not stop.
     """
-    if threading.current_thread() is not threading.main_thread():  # Python allows no handlers
+    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
         yield
         return
     owner, previous = os.getpid(), {n: signal.getsignal(n) or signal.SIG_DFL for n in _SIGNALS}
@@ -62,7 +62,7 @@ def _handled(react: Callable[[int], object]) -> Iterator[None]:
             if "TORCHELASTIC_RUN_ID" not in os.environ:
                 restore()
             first(number)
-        elif number == signal.SIGTERM:  # how a parent ends a loader's process, which outlives a Ctrl-C
+        elif number == signal.SIGTERM:  # sent to end a DataLoader worker, which survives a Ctrl-C
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 

@@ -1,4 +1,4 @@
-"""A recipe's `method` for long-tailed data: one or two plain trainings in a row, and a closing step."""
+"""Methods for long-tailed data (the key `method`): one or two trainings, then a final classifier."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ from zoo.training.facts import Trained
 from zoo.training.loop import train
 from zoo.training.run import RunFolder
 
-Changes = dict[str, Any]  # new values of a recipe's keys, of a section those that are given
-Features = Callable[[], tuple[Tensor, Tensor]]  # pooled, of the training images `[N, D_f]`; classes `[N]`
-STAGE = "A stage of a method for long-tailed data."  # description of the recipe of one
+Changes = dict[str, Any]  # new values of a recipe's keys; a section keeps its other values
+Features = Callable[[], tuple[Tensor, Tensor]]  # pooled training features `[N, D_f]` and classes `[N]`
+STAGE = "A stage of a method for long-tailed data."  # the description in a stage's recipe
 
 
 def stages(recipe: Recipe) -> list[Recipe]:
-    """Return the plain recipes that are trained one after another; without a method, the recipe itself."""
+    """Return the plain recipes to train one after another; without a method, the recipe itself."""
     method = recipe.method
     return [recipe] if method is None else [_stage_recipe(recipe, *stage) for stage in _changes(method)]
 
@@ -33,7 +33,7 @@ def stages(recipe: Recipe) -> list[Recipe]:
 def _changes(method: m.Method) -> list[tuple[str, Changes]]:
     """Return the names of a method's trainings and what each changes in the recipe.
 
-    A second one trains the classifier alone (Kang et al. 2020), without what is for the encoder.
+    A second one trains only the classifier (Kang et al. 2020), without settings that concern the encoder.
     """
     head: Changes = {"init": {"head": "centers"}} if isinstance(method, m.FromCenters) else {}
     if isinstance(method, m.NearestCenter):
@@ -67,7 +67,7 @@ def _changes(method: m.Method) -> list[tuple[str, Changes]]:
 
 
 def _stage_recipe(recipe: Recipe, name: str, changes: Changes) -> Recipe:
-    """Return the recipe of a stage of `recipe`, which measures nothing."""
+    """Return the recipe of one stage of `recipe`, without evaluation."""
     plain = recipe.model_dump(mode="json")
     for key, values in changes.items():
         if not isinstance(values, dict):
@@ -80,7 +80,7 @@ def _stage_recipe(recipe: Recipe, name: str, changes: Changes) -> Recipe:
 
 
 def first_stage(recipe: Recipe) -> Recipe:
-    """Return the plain recipe of the objective that is trained first, or released as it is."""
+    """Return the plain recipe of the first training, or of the objective that is released untrained."""
     method = recipe.method
     if not isinstance(method, m.NearestCenter):
         return stages(recipe)[0]
@@ -97,12 +97,12 @@ def train_stages(
     resume: bool,
     ranks: Ranks = ALONE,
 ) -> list[Trained]:
-    """Train the stages of a recipe, each from what the one before it has learned.
+    """Train the stages of a recipe, each from the result of the one before.
 
-    Without a method there is one, with its state in `run`; those of a method lie in `stage-1` and `stage-2`
-    in it, and are resumed, or taken as they are when they are finished. `nearest_center` has none.
+    Without a method there is one stage, with its state in `run`; a method's stages have the folders `stage-1`
+    and `stage-2` in it, and are resumed, or reused if finished. `nearest_center` has no stages.
 
-    `objective` is that of `first_stage(recipe)`; the rest is as for `train`, errors too.
+    `objective` belongs to `first_stage(recipe)`; other arguments and errors are those of `train`.
     """
     if recipe.method is None:
         return [train(objective, dataset, recipe, run, resume=resume, ranks=ranks)]
@@ -110,7 +110,7 @@ def train_stages(
         run.claim(recipe, resume=resume)
     done = list[Trained]()
     for number, stage in enumerate(stages(recipe), 1):
-        if done:  # with the encoder of the first, and its classifier where that is scaled
+        if done:  # start from the first stage's encoder, and for a scaled head from its classifier
             before, objective = objective, build_objective(stage, dataset)
             assert isinstance(objective, Classify) and isinstance(before, Classify)
             objective.encoder.load_state_dict(before.encoder.state_dict())
@@ -121,10 +121,10 @@ def train_stages(
 
 
 def final_classifier(method: m.Method, learned: Centers, train: Features) -> Centers:
-    """Return the classifier of a method, linear in the pooled features.
+    """Return a method's final classifier, linear in the pooled features.
 
-    A class without training images is never predicted, unless `learned` centers of a release are taken as
-    they are; `train` is called only where features are needed.
+    Classes without training images are masked, except where a release's `learned` centers are used
+    unchanged; `train` is called only if features are needed.
     """
     weight, bias, counts = learned.weight, learned.bias, learned.class_counts
     absent = counts == 0
@@ -144,7 +144,7 @@ def final_classifier(method: m.Method, learned: Centers, train: Features) -> Cen
 
 
 def recorded(runs: Sequence[RunFolder]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of metrics and of classes of all stages; steps and epochs go on counting."""
+    """Return the metric rows and class rows of all stages, with steps and epochs counted across them."""
     rows, class_rows, step, epoch = list[dict[str, Any]](), list[dict[str, Any]](), 0, 0.0
     for run in runs:
         for found, into in ((run.rows(), rows), (run.class_rows(), class_rows)):

@@ -1,4 +1,4 @@
-"""One optimisation step, and all the state it depends on."""
+"""One optimisation step and all the state it depends on."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ from zoo.training.precision import autocast
 
 
 class Stepper:
-    """Forward, backward, optimizer step and update of one objective, which is on `device` already.
+    """Forward, backward, optimizer step and update of an objective that is already on `device`.
 
-    Several `ranks` do the step together, each with its rows of the batch; after it every tensor of the state
-    is the same on all of them. RecipeError for what timm or the device does not allow.
+    Several `ranks` take the step together, each with its rows of the batch; afterwards the whole state is the
+    same on all of them. RecipeError for settings that timm or the device does not support.
     """
 
     def __init__(
@@ -51,28 +51,28 @@ class Stepper:
         self.schedule = build_schedule(self.optimizer, recipe.schedule, section.epochs, steps_per_epoch)
         self.ema = None if section.ema is None else EMA(objective, section.ema, self.steps)
         self.observation = Observation(objective, section.observe_every, ranks, self.steps)
-        self.lr = 0.0  # in the last step, of what `layer_decay` does not lower
+        self.lr = 0.0  # of the last step, where `layer_decay` does not lower it
         self._replays = section.compile == "reduce-overhead" and device.type == "cuda"
 
     def __call__(self, step: int, batch: Batch) -> Output:
-        """Do update number `step` (from 0) on this rank's rows; nothing in it waits for the device."""
+        """Do update number `step` (from 0) on this rank's rows, without waiting for the device."""
         self._prepare(step)
         with self.observation.watch(step) as observed:
             with record_function("forward"), self.autocast:
                 output: Output = self.model(batch)
-            # on several ranks this also averages the gradients over them
+            # on several ranks this also averages the gradients
             with record_function("backward"):
                 output.loss.backward()  # type: ignore[no-untyped-call]
-        if observed:  # before clipping, which changes the gradients
+        if observed:  # before clipping changes the gradients
             figures = self.observation.figures(batch, output, self.parameters)
             output = output._replace(metrics={**output.metrics, **figures})
-        output = output._replace(loss=output.loss.detach(), held=None)  # nothing keeps the graph
+        output = output._replace(loss=output.loss.detach(), held=None)  # free the graph
         with record_function("optimizer"):
             if self.section.clip_grad is not None:
                 nn.utils.clip_grad_norm_(self.parameters, self.section.clip_grad)
             self.optimizer.step()
         with record_function("update"):
-            # key encoder and queue follow the weights that the step has made, with all ranks' keys
+            # key encoder and queue are updated from the new weights and all ranks' keys
             self.ranks.average_(self.statistics)
             whole = (batch, output) if self.ranks.alone else gathered(batch, output, self.ranks)
             self.objective.update(*whole)
@@ -82,26 +82,26 @@ class Stepper:
         return output
 
     def _prepare(self, step: int) -> None:
-        """Set rate, random numbers and schedules by the step's number, so that a resumed run repeats them."""
+        """Set learning rate, random seeds and schedules from the step number, as a resumed run will."""
         self.schedule.step_update(step)
         self.lr = max(float(group["lr"]) for group in self.optimizer.param_groups)
         seed = derive_seed("step", self.section.seed, step)
-        if self.ranks.generator is not None:  # for draws of the whole batch; the default one is the rank's
+        if self.ranks.generator is not None:  # for draws over the whole batch; the default one is per rank
             self.ranks.generator.manual_seed(seed)
             seed = derive_seed("step", self.section.seed, step, self.ranks.rank)
         torch.manual_seed(seed)
         self.objective.epoch, self.objective.progress = step / self.steps_per_epoch, step / self.steps
-        if self._replays:  # what torch.compile's graphs returned in the step before may be overwritten now
+        if self._replays:  # outputs of torch.compile's graphs from the previous step may be overwritten
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         self.optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """Return the state to save, the same for any number of ranks; the schedule has none."""
+        """Return the state to save, which does not depend on the number of ranks; the schedule has none."""
         state = {"objective": self.objective.state_dict(), "optimizer": self.optimizer.state_dict()}
         return state if self.ema is None else {**state, "average": self.ema.state()}
 
     def load_state(self, state: dict[str, dict[str, Any]]) -> None:
-        """Restore what `state` returned, here, on another device or another number of ranks."""
+        """Restore what `state` returned, also on another device or with another number of ranks."""
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.ema is not None:
@@ -111,6 +111,6 @@ class Stepper:
 
 @torch.no_grad()
 def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]:
-    """Return what `Objective.update` needs of all ranks' rows: labels, places and what the step carries."""
+    """Return what `Objective.update` needs from all ranks: labels, indices and the carried rows."""
     carry = tree_map(lambda own: None if own is None else ranks.gather(own), output.carry)
     return Batch((), ranks.gather(batch.labels), ranks.gather(batch.index)), output._replace(carry=carry)
