@@ -1,6 +1,6 @@
-"""Images: where they come from, which are kept, how they are augmented and batched.
+"""Image data: sources, selection, augmentation and batches.
 
-Names are imported when they are first used, so that reading a configuration imports no torch.
+Names are imported on first use, so that reading a configuration does not import torch.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The one door for data: whatever a caller gives becomes a configuration, and the place of its images."""
+"""The entry point for data: turns whatever a caller passes into a configuration and an image location."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages,
 from zoo.errors import DataError, ZooError
 
 Data = Any
-"""Images, with labels or without, as every function takes them:
+"""Images with or without labels, in any form that zoo's functions accept:
 
-- a folder, `CLASS/IMAGE`, `train/CLASS/IMAGE` with `val`, `valid`, `validation` or `test` beside it, images
-  alone, or parquet files; one .parquet file, or a list of images (.txt, .csv);
+- a folder with `CLASS/IMAGE`, or `train/CLASS/IMAGE` and `val`, `valid`, `validation` or `test` beside it, or
+  only images, or parquet files; a single .parquet file; a list of images (.txt, .csv);
 - a spec, see `zoo.data.config.parse_data_spec`, or `hub:org/name`, see `zoo.hub.client.fetch_tables`;
-- a Hugging Face `Dataset`, a torch `Dataset` of images or (image, label), or a dict of such, by their parts;
+- a Hugging Face `Dataset`, a torch `Dataset` of images or (image, label), or a dict of them by split;
 - a list of PIL images, paths, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]`, or (image, label).
 
-Of labelled images without a test part a fifth of each class is held out for testing.
+Without a test split, a fifth of each class of labelled images is held out for testing.
 """
 
-TABLES = (".parquet", ".csv", ".txt")  # endings of files that name or hold many images
+TABLES = (".parquet", ".csv", ".txt")  # suffixes of files that list or contain many images
 
 
 class Given(NamedTuple):
-    """Data as they are opened: configuration, place, and whether a recipe or release itself names them."""
+    """Data to open: configuration, location, and whether they are the recipe's or release's own."""
 
     config: DataConfig
     root: Root
@@ -36,7 +36,7 @@ class Given(NamedTuple):
 
 
 def as_data(data: Data) -> Given:
-    """Return the configuration and the place of data; raise DataError for what is none."""
+    """Return the configuration and location of data; raise DataError for anything that is not data."""
     if (path := path_of(data)) is None:
         images = data if isinstance(data, MemoryImages) else MemoryImages(data)
         return Given(_config(images.source, has_test="test" in images.sets), images)
@@ -70,7 +70,7 @@ def _config(source: Any, *, has_test: bool = False) -> DataConfig:
 
 
 def detect(root: Path) -> DataConfig | None:
-    """Return how a folder is read: parquet files, train/CLASS/IMAGE, CLASS/IMAGE, images alone, or None."""
+    """Detect a folder's layout: parquet files, train/CLASS/IMAGE, CLASS/IMAGE or only images; None: none."""
     return _detect_parquet(root) or _detect_tree(root)
 
 
@@ -85,7 +85,7 @@ def _detect_tree(root: Path) -> DataConfig | None:
     inside = {name: sources.folders_in(root / name) for name in sources.folders_in(root)}
     direct = {name for name in inside if sources.has_image(root / name)}
     trees = {name for name in inside if any(sources.has_image(root / name / each) for each in inside[name])}
-    is_tree = "train" in trees - direct  # then folders of images alone are no parts
+    is_tree = "train" in trees - direct  # then a folder with only images is not a split
     parts = [x for x in ("train", *TEST_PARTS) if x in (trees if is_tree else direct | trees)]
     if parts and (is_tree or direct <= {*parts}):  # else "train" is a class
         test = next((name for name in parts if name != "train"), None)
@@ -94,7 +94,7 @@ def _detect_tree(root: Path) -> DataConfig | None:
 
 
 def _holds(root: Path, config: DataConfig) -> bool:
-    """Return whether what a source reads lies in a folder."""
+    """Return whether a folder contains the files that a source reads."""
     source = sources.as_archive(config.source)
     if source.kind in sources.CIFAR:  # archives share a folder
         archives = [sources.cifar_archive(kind, root) for kind in sources.CIFAR]
@@ -107,27 +107,27 @@ def _holds(root: Path, config: DataConfig) -> bool:
 
 
 def resolve(data: Data, own: DataConfig | None) -> Given:
-    """Return the place of `own`, the data that a recipe names (in no folder for None), or other data.
+    """Return the location of `own`, the data that a recipe names (without a folder for None), or other data.
 
-    A folder is that of the own source where this lies in it, or where nothing does that is known: data may be
-    downloaded to it. Images of a program are the own ones if these are the same.
+    A folder counts as the own source's location if it contains that source's files, or nothing recognisable,
+    since data may be downloaded to it. Images in memory count as the own data if they are the same.
     """
     if own is None:
         return as_data(data)
     if data is None:
         return Given(own, None, is_own=True)
-    path = None if own.source.kind in ("digits", "memory") else path_of(data)  # which lie in no folder
+    path = None if own.source.kind in ("digits", "memory") else path_of(data)  # these need no folder
     if path and isdir(path) and (_holds(path, own) or detect(path) is None):
         return Given(own, path, is_own=True)
     given = as_data(data)
     is_same = given.config.source == own.source and not (given.config.long_tail or given.config.subset)
-    # also a spec of what some was held out of: all of it would have images that were trained on
+    # a spec of data with a holdout too: used whole, it would contain images that were trained on
     is_own = is_same and (isinstance(given.root, MemoryImages) or own.holdout is not None)
     return Given(own, given.root, is_own=True) if is_own else given
 
 
 def own_root(data: Data, config: DataConfig) -> Root:
-    """Return the place of a recipe's own data; raise DataError for other data."""
+    """Return the location of a recipe's own data; raise DataError for other data."""
     found = resolve(data, config)
     if not found.is_own:
         name = f'"{data}"' if isinstance(data, str | Path) else plain_kind(data)
@@ -136,15 +136,15 @@ def own_root(data: Data, config: DataConfig) -> Root:
 
 
 def all_as_test(config: DataConfig) -> DataConfig:
-    """Return data without a test part with all images as test images; others as they are."""
+    """Make all images test images if the data have no test split; return other data unchanged."""
     return config if config.holdout is None else config.model_copy(update={"holdout": Holdout(fraction=1)})
 
 
 def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, Split | None]:
-    """Return images that need no labels, and the split that they are, where it is one.
+    """Open images that need no labels; return them and their split, if they are one.
 
-    Of a folder, and of data in one part, these are all, without `split`; else those of the test part. A
-    folder's images may lie at any depth; where all are CLASS/IMAGE, they have classes.
+    Without `split`, these are all images of a folder or of data without splits, else those of the test split.
+    A folder's images may be at any depth; if all are CLASS/IMAGE, they have classes.
     """
     if split not in (None, "train", "test"):
         raise ZooError(f"split: found {split!r}, expected train or test")

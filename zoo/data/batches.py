@@ -1,4 +1,4 @@
-"""Batches of images: of a training, as a pure function of their position in it, and of an evaluation."""
+"""Batches of images: for training, as a pure function of the step, and for evaluation."""
 
 import hashlib
 import signal
@@ -26,12 +26,12 @@ from zoo.data.views.transforms import Draws, to_device
 from zoo.errors import DataError
 from zoo.release.tensors import to_rgb
 
-# At 32 pixels, 128 images and what is computed from them stay in a core's cache of 2 MiB.
+# At 32 pixels, 128 images and their intermediate results fit into a core's cache of 2 MiB.
 CPU_PART = 128
-DETAIL = 1.5  # pixels a side of a crop for one that is made of them; JPEGs with more are decoded smaller
+DETAIL = 1.5  # source pixels per output pixel and side of a crop; JPEGs with more are decoded at lower scale
 View = Sequence[ops.Op]
-Key = tuple[int, ...]  # epoch, place in the data set; if images may repeat in an epoch, also the place in it
-Sample = tuple[int, list[Tensor] | str]  # an image's place; its views `[1, 3, h, w]`, uint8, or its error
+Key = tuple[int, ...]  # epoch, index of the image; if images may repeat in an epoch, also the position in it
+Sample = tuple[int, list[Tensor] | str]  # an image's index; its views `[1, 3, h, w]`, uint8, or its error
 
 
 class Batch(NamedTuple):
@@ -39,29 +39,29 @@ class Batch(NamedTuple):
 
     views: tuple[Tensor, ...]  # augmented versions of the same images, each `[B, 3, H, W]`, normalised
     labels: Tensor  # class indices `[B]`, int64; -1 where unknown
-    index: Tensor  # type: ignore[assignment]  # places in the training data set `[B]`, int64
-    candidates: Tensor | None = None  # for partial labels, which classes are possible `[B, C]`, bool
+    index: Tensor  # type: ignore[assignment]  # indices into the training data set `[B]`, int64
+    candidates: Tensor | None = None  # for partial labels: the possible classes `[B, C]`, bool
 
 
 def derive_seed(*parts: int | str) -> int:
     """Return a 63-bit seed that is a pure function of `parts`, e.g. `("views", seed, epoch, step)`.
 
-    Each draw is seeded by its position in the run. So a run resumes bit for bit without the state
-    of any generator, and the number of workers or ranks cannot change what is drawn.
+    Every draw is seeded by its position in the run. So a run resumes bit for bit without saving the state
+    of any generator, and the number of workers or ranks does not change what is drawn.
     """
     text = "/".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def batches_per_epoch(size: int, batch_size: int, *, drop_last: bool) -> int:
-    """Return how many batches one pass over `size` images has; `drop_last`: only whole ones."""
+    """Return the number of batches in one pass over `size` images; `drop_last`: only full ones."""
     return size // batch_size if drop_last else -(-size // batch_size)
 
 
 def epoch_order(labels: NDArray[np.int64], sampling: str, seed: int, epoch: int) -> Tensor:
-    """Return the images of an epoch, their places `[N]`, int64, for images with `labels` `[N]`.
+    """Return the order of an epoch: indices `[N]`, int64, of the images with `labels` `[N]`.
 
-    `instance` is a permutation; `class_balanced` draws with replacement, a class and then one of its images.
+    `instance` is a permutation; `class_balanced` draws a class, then one of its images, with replacement.
     Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217, equation 1 with q = 0.
     """
     generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
@@ -76,10 +76,10 @@ def epoch_order(labels: NDArray[np.int64], sampling: str, seed: int, epoch: int)
 
 
 class TensorViews:
-    """Augment batches of uint8 images; the parameters of every image are drawn from one generator.
+    """Augments batches of uint8 images; one generator draws the parameters of all images.
 
-    The operations and the distributions of their parameters are torchvision's. Values are not rounded to 8
-    bits between operations, except in AutoAugment and RandAugment. `mean` and `std` are for values in 0..1.
+    Operations and the distributions of their parameters are torchvision's. Values are not rounded to 8 bits
+    between operations, except in AutoAugment and RandAugment. `mean` and `std` are for values in 0..1.
     """
 
     def __init__(self, views: Sequence[View], mean: Sequence[float], std: Sequence[float]) -> None:
@@ -88,22 +88,22 @@ class TensorViews:
     def __call__(
         self, images: Tensor, generator: torch.Generator, *, start: int = 0, total: int | None = None
     ) -> tuple[Tensor, ...]:
-        """Return one batch `[B, 3, h, w]`, float32 and normalised, a view.
+        """Return a normalised batch `[B, 3, h, w]`, float32, for each view.
 
-        `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, for all of
-        which numbers are drawn of `generator`; by default they are all. DataError for too small ones.
+        `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, by default all
+        of it; `generator` draws for the whole batch. DataError if images are too small.
         """
         mean, std = to_device(torch.tensor([self._mean, self._std]), images.device).view(2, 3, 1, 1)
         total = len(images) if total is None else total
         own_cache = (CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel()))
         step, few = own_cache if images.device.type == "cpu" else (total, total)
         views: list[Tensor] = []
-        for first in range(0, total, step):  # also parts without a row of ours: their numbers must be drawn
+        for first in range(0, total, step):  # draws also for parts that have no row of this rank
             size = min(step, total - first)
             own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
             state = generator.get_state() if few < size else None
             for row in range(own[0], max(own[1], own[0] + 1), few):
-                if state is not None:  # of large images the cache has fewer; numbers are those of the part
+                if state is not None:  # fewer large images fit into the cache; draw again for the whole part
                     generator.set_state(state)
                 here = slice(first + row - start, first + min(row + few, own[1]) - start)
                 for place, view in enumerate(self._views):
@@ -116,9 +116,9 @@ class TensorViews:
 
 
 def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
-    """Apply a view's operations in turn to `images` `[B, 3, H, W]`, float32 in 0..1, which may change."""
+    """Apply a view's operations to `images` `[B, 3, H, W]`, float32 in 0..1, which may be overwritten."""
     for op in view:
-        # the functions have the operations' names
+        # functions are named like the operations
         change: Any = auto_augment if op.op.endswith("_augment") else getattr(transforms, op.op)
         images = change(op, images, draws)
     return images
@@ -126,7 +126,7 @@ def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
 
 @dataclass(frozen=True)
 class Samples(Dataset[Sample]):
-    """What a function makes of the image of each key, or the error of reading it."""
+    """A data set of `make(key)` for each key, or of the error that reading the image raised."""
 
     make: Callable[[Key], list[Tensor]]
 
@@ -138,35 +138,35 @@ class Samples(Dataset[Sample]):
 
 
 def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int, key: Key) -> list[Tensor]:
-    """Return the crop that each view begins with: torchvision's, within 1/255 of Pillow's (bicubic 2/255).
+    """Return the crop that each view starts with: torchvision's, within 1/255 of Pillow's (bicubic 2/255).
 
-    Where `DETAIL` has a JPEG decoded smaller, edges of crops move by up to half a pixel of the smaller image.
+    If a JPEG is decoded at a lower scale (`DETAIL`), a crop's edges move by up to half a pixel there.
     """
     crops = list[Tensor]()
     with opened(dataset.item(key[1]), dataset.name_of(key[1])) as stored, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive_seed("views", seed, *key))  # torchvision draws from it
+        torch.default_generator.manual_seed(derive_seed("views", seed, *key))  # which torchvision uses
         image = stored if size is None else scaled_to_square(to_rgb(stored), size)
         boxes = [RandomResizedCrop.get_params(image, view[0].scale, view[0].ratio) for view in views]
         room = min(min(box[2:]) / view[0].size for view, box in zip(views, boxes, strict=True)) / DETAIL
         width, shrink = image.width, next((each for each in (8, 4, 2) if each <= room), 1)
-        image.draft("RGB", (width // shrink, image.height // shrink))  # of a JPEG; for others it does nothing
+        image.draft("RGB", (width // shrink, image.height // shrink))  # only affects JPEGs
         pixels = torch.from_numpy(np.array(to_rgb(image))).permute(2, 0, 1)
     shrink = round(width / pixels.shape[2])
     for (op, *_), (top, left, h, w) in zip(views, boxes, strict=True):
         y, x, bottom, right = (round(n / shrink) for n in (top, left, top + h, left + w))
-        # 8-bit values are resized fastest where the three of a pixel lie together
+        # resizing uint8 is fastest in channels_last
         part = pixels[None, :, y:bottom, x:right].contiguous(memory_format=torch.channels_last)
         crops.append(F.interpolate(part, (op.size, op.size), mode=op.interpolation, antialias=True))
     return crops
 
 
 def whole_image(dataset: ImageDataset, transform: Any, key: Key) -> list[Tensor]:
-    """Return what a transform makes of the PIL image."""
+    """Return the transformed PIL image."""
     return [torch.as_tensor(transform(dataset.image(key[1])))[None]]
 
 
 def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, str]]:
-    """Return the readable images' places, a batch `[B, 3, h, w]` of each view, and the others' errors."""
+    """Return the readable images' indices, a batch `[B, 3, h, w]` per view, and the others' errors."""
     readable = [(place, views) for place, views in samples if not isinstance(views, str)]
     views = [torch.cat(images) for images in zip(*(views for _, views in readable), strict=True)]
     errors = {place: error for place, error in samples if isinstance(error, str)}
@@ -174,7 +174,7 @@ def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, 
 
 
 def _survive_first_sigterm(_worker: int) -> None:
-    # torchrun and SLURM send it to a training and all its children: it needs them to save its state
+    # torchrun and SLURM also send it to child processes, which the training needs to save its state
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
@@ -185,17 +185,17 @@ def from_workers(
     device: torch.device,
     errors: dict[int, str] | None = None,
 ) -> Generator[tuple[list[int], list[Tensor]]]:
-    """Yield the places of the images of each list of keys, and a batch of each of their views.
+    """Yield for each list of keys the images' indices and a batch for each view.
 
-    An unreadable image is a DataError, or left out for `errors`, by place. Workers end with the iterator.
+    An unreadable image raises DataError, or is skipped and noted in `errors` by index.
     """
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
         num_workers=min(workers, own_cores()) if workers else 0,
         collate_fn=_collate,
-        pin_memory=device.type == "cuda",  # else copies would wait for the device
-        generator=torch.Generator(),  # else a loader draws from, and so moves, the global one
+        pin_memory=device.type == "cuda",  # otherwise copies would wait for the device
+        generator=torch.Generator(),  # otherwise the loader draws from the global generator
         worker_init_fn=_survive_first_sigterm,
     )
     batches = iter(loader)
@@ -207,15 +207,15 @@ def from_workers(
                 errors |= found
             yield places, views
     finally:
-        del batches  # the last reference: ends the workers, also when this generator is abandoned
+        del batches  # the last reference: stops the workers, also if this generator is not exhausted
 
 
 class TrainLoader:
-    """Batches of augmented views, addressed by their global step; `steps_per_epoch` on every rank.
+    """Batches of augmented views, addressed by global step; every rank has `steps_per_epoch`.
 
-    Batch number `step` depends on the arguments and on `step` alone: `stream(k, n)` is bit for bit the tail
-    of `stream(0, n)`. Both backends have the same order; views draw by seed and step, crops of a worker by
-    seed, epoch and image. A rank has its rows of what one rank would have, on a CPU bit for bit.
+    Batch number `step` depends only on the arguments and `step`: `stream(k, n)` is bit for bit the tail of
+    `stream(0, n)`. Both backends have the same order; views are seeded by seed and step, workers' crops by
+    seed, epoch and image. A rank gets its rows of the batch that one rank would have, on a CPU bit for bit.
     """
 
     def __init__(
@@ -234,11 +234,11 @@ class TrainLoader:
         world_size: int = 1,
         sampling: str = "instance",
     ) -> None:
-        """Prepare the data; the tensor backend decodes all of it here, or maps what an earlier run kept.
+        """Prepare the data; the tensor backend decodes all images here, or maps an earlier run's cache.
 
-        `mean` and `std` are for values in 0..1, `batch_size` is that of all `world_size` ranks, which divide
-        it. `sampling` is that of `epoch_order`. Images are scaled to a square of `image_size` when they are
-        decoded; None leaves them as stored. DataError without a batch, or for images that cannot be read.
+        `mean` and `std` are for values in 0..1; `batch_size` is the total of all `world_size` ranks, which
+        divide it; `sampling` as in `epoch_order`. Images are scaled to a square of `image_size` on decoding;
+        None keeps their size. DataError if there is no full batch or an image cannot be read.
         """
         if drop_last and len(dataset) < batch_size:
             raise DataError(f"{len(dataset)} images are fewer than one batch of {batch_size}")
@@ -259,7 +259,7 @@ class TrainLoader:
             self._pixels, self._finish = pixels.to(self._device), [TensorViews(views.train, mean, std)]
 
     def stream(self, start: int, stop: int) -> Generator[Batch]:
-        """Yield the batches of the steps `start` to `stop` - 1; worker processes end with the iterator."""
+        """Yield the batches of steps `start` to `stop` - 1; worker processes end with the iterator."""
         generator, steps = torch.Generator(), range(start, stop)
         cropped = from_workers(self._samples, map(self._keys, steps), self._workers, self._device)
         with closing(cropped):
@@ -275,14 +275,14 @@ class TrainLoader:
                 yield Batch(tuple(views), self._labels.index_select(0, index), index, candidates)
 
     def _rows(self, step: int) -> tuple[Tensor, int, int]:
-        """Return this rank's images in a batch, which row the first of them is, and the rows of all ranks."""
+        """Return this rank's image indices in a batch, the position of the first, and the batch size."""
         epoch, number = divmod(step, self.steps_per_epoch)
         batch = self._order(epoch)[number * self._batch_size : (number + 1) * self._batch_size]
         each = len(batch) // self._world_size
         return batch[self._rank * each : (self._rank + 1) * each], self._rank * each, len(batch)
 
     def _keys(self, step: int) -> list[Key]:
-        """Return what a worker draws by: epoch, image and, where that may come again, its place there."""
+        """Return the keys that seed a worker's draws: epoch, image and, if images repeat, the position."""
         epoch, number = divmod(step, self.steps_per_epoch)
         index, first, _ = self._rows(step)
         start = number * self._batch_size + first
@@ -303,13 +303,13 @@ def eval_images(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
 
-    Pixels are those of timm's evaluation transform by `eval_view` and `crop_mode`; `mean` and `std` are for
-    values in 0..1. An unreadable image is a DataError; with `errors`, what is wrong goes there by its place.
+    Pixels are those of timm's evaluation transform for `eval_view` and `crop_mode`; `mean` and `std` are for
+    values in 0..1. An unreadable image raises DataError, or is skipped and noted in `errors` by its index.
     """
     from timm.data import create_transform
 
     how = {"interpolation": eval_view.interpolation, "crop_pct": eval_view.crop_pct, "crop_mode": crop_mode}
-    # the prefetcher's form leaves values in 8 bits, normalised in batches; the mean is a border's colour
+    # the prefetcher's variant returns uint8, which is normalised in batches; `mean` colours the padding
     transform = create_transform(eval_view.size, **how, mean=tuple(mean), use_prefetcher=True)
     samples, device = Samples(partial(whole_image, dataset, transform)), torch.device(device)
     labels, every = torch.from_numpy(dataset.labels.copy()), range(len(dataset))
@@ -318,4 +318,4 @@ def eval_images(
     for index, views in from_workers(samples, keys, workers, device, errors):
         if views:
             images = views[0].to(device, non_blocking=True).float()
-            yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does it
+            yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does

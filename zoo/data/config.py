@@ -1,6 +1,6 @@
-"""The sections `data` and `views` of a recipe: which images, how they are augmented, how evaluated.
+"""The sections `data` and `views` of a recipe: images, augmentation, evaluation transform.
 
-Nothing here imports torch. Defaults are the literature's.
+Nothing here imports torch. Defaults follow the literature.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ PositiveTriple = Annotated[list[Annotated[float, Field(ge=1e-4)]], Field(min_len
 
 
 class Digits(Config):
-    """scikit-learn's 1,797 embedded 8x8 digits: 125 images of each class to train on, the rest to test."""
+    """scikit-learn's 1,797 built-in 8x8 digits: 125 of each class for training, the rest for testing."""
 
     kind: Literal["digits"] = "digits"
 
 
 class TorchvisionSource(Config):
-    """CIFAR: torchvision's archive in the data folder, else the parquet files of the Hub's repository."""
+    """CIFAR: torchvision's archive in the data folder, or else the Hub's parquet files there."""
 
     kind: Literal["cifar10", "cifar100"]
     download: bool = False
-    """Fetch the archive into the data folder where neither it nor parquet files lie there."""
+    """Download the archive into the data folder if it has neither archive nor parquet files."""
 
 
 class Folder(Config):
-    """Trees `train/CLASS/IMAGE`, as torchvision's ImageFolder reads them, without hidden files."""
+    """Folders `train/CLASS/IMAGE`, read as by torchvision's ImageFolder, without hidden files."""
 
     kind: Literal["folder"] = "folder"
     train: str = Field(default="train", description="Subfolder with the training images.")
@@ -45,7 +45,7 @@ class Folder(Config):
 
 
 class ListFiles(Config):
-    """Text files of lines "path label", as ImageNet-LT, Places-LT and iNaturalist come, or CSV files."""
+    """Text files with lines "path label", as for ImageNet-LT, Places-LT and iNaturalist, or CSV files."""
 
     kind: Literal["list"] = "list"
     train: str
@@ -58,15 +58,15 @@ class Parquet(Config):
 
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
-    """A file, a pattern, or a split's name, `train` for train.parquet, train-*.parquet, train/*.parquet."""
+    """A file, a pattern, or a split: `train` for train.parquet, train-*.parquet and train/*.parquet."""
     test: str = Field(default="test", description="Likewise, of the test images.")
     image: str = Field(default="img", description="Column of {bytes, path} or of plain bytes.")
     label: str = "label"
-    """Column of integers or words; where there is no "img" or "label", the only one of its type."""
+    """Column of integers or strings. Without "img" or "label", the only column of the type is used."""
 
 
 class Memory(Config):
-    """Images that a Python program holds, which are given as `data` each time."""
+    """Images in a Python program's memory, which must be passed as `data` each time."""
 
     kind: Literal["memory"] = "memory"
     name: str = Field(description="What tables call them.")
@@ -78,7 +78,7 @@ Source = Annotated[_Sources, _ByKind, named_by("kind")]
 
 
 class Holdout(Config):
-    """The test images of data that have no test part: a share of each class, which is not trained on."""
+    """Test images for data without a test split: a share of each class, which is not trained on."""
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Of each class, rounded, at least one image; a class of one image stays in training."""
@@ -97,12 +97,12 @@ class LongTail(Config):
 
 
 class Subset(Config):
-    """Few labelled images are kept for training, drawn class by class after the long tail."""
+    """Keep few labelled images for training, drawn from each class after the long tail."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of each class that is kept, rounded, at least one image."""
+    """Share of each class to keep, rounded, at least one image."""
     per_class: Annotated[int, Field(ge=1)] | None = None
-    """Images that are kept of each class, in place of a fraction."""
+    """Images to keep of each class, instead of a fraction."""
     seed: Seed = Field(default=0, description="Of the draw.")
 
     @model_validator(mode="after")
@@ -113,7 +113,7 @@ class Subset(Config):
 
 
 class Candidates(Config):
-    """Wrong labels join an image's candidates at random."""
+    """Adds random wrong labels to each image's candidates."""
 
     rate: Annotated[float, Field(ge=0, lt=1)]
     """Probability of each wrong label; 0: the true label is known."""
@@ -121,39 +121,39 @@ class Candidates(Config):
 
 
 class UniformCandidates(Candidates):
-    """Every wrong label joins with probability `rate`."""
+    """Every wrong label is added with probability `rate`."""
 
     kind: Literal["uniform"] = "uniform"
 
 
 class GroupedCandidates(Candidates):
-    """Every wrong label of the true label's own group joins with probability `rate`, no other does."""
+    """Wrong labels from the true label's group are added with probability `rate`, no others."""
 
     kind: Literal["grouped"] = "grouped"
     groups: list[list[str]]
-    """The names of the classes in each group; every class of the data is in exactly one."""
+    """Class names in each group; every class of the data belongs to exactly one."""
 
 
 class DataConfig(Config):
-    """Which images, and how pixels become numbers."""
+    """The images and how their pixels are normalised."""
 
     source: Source = Field(description="Where images and labels come from.")
     holdout: Holdout | None = Field(None, exclude_if=lambda value: value is None)  # as in older recipes
-    """For a source without a test part: the images held out of the training part, before anything else."""
+    """For a source without a test split: images held out of the training split, before anything else."""
     long_tail: LongTail | None = Field(default=None, description="Applies to the training split only.")
     subset: Subset | None = None
-    """Few labels: a part of each class of what the long tail keeps; training split only."""
+    """Few labels: a part of each class, drawn after the long tail; training split only."""
     partial_labels: Annotated[UniformCandidates | GroupedCandidates, _ByKind] | None = None
-    """Which classes are candidates for the label of each training image, the true one among them."""
+    """Candidate classes for each training image's label, which include the true one."""
     mean: Triple = [0.485, 0.456, 0.406]
     """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
     std: PositiveTriple = Field(default=[0.229, 0.224, 0.225], description="Likewise.")
     image_size: PositiveInt | None = None
-    """Training images are scaled to this square when they are decoded; None leaves them as stored."""
+    """Side of the square that training images are scaled to on decoding; null: as stored."""
 
 
 def path_of(data: Any) -> Path | None:
-    """Return where data lie that a text or path names, `~` expanded; None for images held in Python."""
+    """Return the path that a string or path names, `~` expanded; None for images in memory."""
     if isinstance(data, str) and not data:
         raise DataError('data: found "", expected a folder, file or spec; this folder is "."')
     return Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None  # noqa: PTH111
@@ -162,8 +162,8 @@ def path_of(data: Any) -> Path | None:
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     """Return the configuration and the data folder of a spec `KIND[:DIR][?key=value&...]`.
 
-    Keys are those of the source, `LongTail` and `Subset`; `seed` is that of both, where they are asked for.
-    Raises ZooError naming the kind, key or value that does not fit, and the nearest valid one.
+    Keys are those of the source, `LongTail` and `Subset`; `seed` applies to both of the latter.
+    Raises ZooError naming the invalid kind, key or value, and the nearest valid one.
     """
     where = f'data "{text}"'
     place, _, query = text.partition("?")
@@ -184,26 +184,26 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
 
 
 class EvalView(Config):
-    """timm's evaluation transform: shorter side to `size` / `crop_pct`, then the centre of `size` pixels."""
+    """timm's evaluation transform: resize the shorter side to `size` / `crop_pct`, then crop the centre."""
 
     size: PositiveInt = Field(description="Pixels of a side of the input.")
     crop_pct: Annotated[float, Field(ge=0.1, le=1)] = 0.875
-    """Part of the resized image's side that the crop keeps; 1: all of it."""
+    """Share of the resized image's side that the crop keeps; 1: all of it."""
     interpolation: Interpolation = "bilinear"
-    """Of the resizing; antialiased. Authors evaluate with torchvision's default, bilinear."""
+    """Of the resizing, with antialiasing. Most papers evaluate with torchvision's default, bilinear."""
 
 
 class ViewsConfig(Config):
-    """What happens to an image before the encoder sees it."""
+    """Augmentation in training, and preprocessing in evaluation."""
 
     backend: Literal["tensor", "stream"] = "tensor"
-    """`tensor`: all images are decoded once and stay on the training device, views are made there in batches;
-    for data of one size that fits. `stream`: worker processes decode and crop, the operations after the crop
-    run in batches on the device."""
+    """`tensor`: all images are decoded once and kept on the training device, where views are made in batches;
+    for images of one size that fit into its memory. `stream`: worker processes decode and crop, and the other
+    operations run in batches on the device."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Processes of each rank (`stream`, evaluation), no more than it has cores; 0: none."""
+    """Worker processes of each rank (for `stream` and evaluation), at most one per core; 0: none."""
     cache: bool = False
-    """Keep the images that `tensor` decodes in a file below `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
+    """Cache the images decoded for `tensor` in `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
     """One list of operations per view."""
     eval: EvalView = Field(description="How the released encoder expects images.")
@@ -217,6 +217,6 @@ class ViewsConfig(Config):
 
     @property
     def train_sizes(self) -> list[int]:
-        """Height and width of each training view, for those whose operations fix it."""
+        """Side of each training view in pixels, for views whose operations fix it."""
         sizes = [[op.size for op in view if hasattr(op, "size") and op.op != "cutout"] for view in self.train]
         return [fixed[-1] for fixed in sizes if fixed]

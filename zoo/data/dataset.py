@@ -1,4 +1,4 @@
-"""Labelled images as every later stage sees them: numbered classes, and images told by their content."""
+"""The data set that later stages use: images with numbered classes, identified by their content."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from zoo.errors import DataError, ZooWarning, did_you_mean, few
 from zoo.release.tensors import ImageList
 
 Split = Literal["train", "test"]
-TEST_PARTS = ("val", "valid", "validation", "test")  # beside `train`; the first that is there
+TEST_PARTS = ("val", "valid", "validation", "test")  # beside `train`; the first that exists is used
 _EXPECTED = "a folder, file or spec, a Dataset of Hugging Face or torch, a list of images or (image, label)"
-_SAMPLED = 256  # images of a data set that tell it apart from others
-MAX_CLASSES = 1 << 21  # far above any data set's: a label beyond is a mistake
+_SAMPLED = 256  # images that are hashed to tell data sets apart
+MAX_CLASSES = 1 << 21  # far more than any data set has: a larger label is a mistake
 
 
 @dataclass(frozen=True)
 class ImageStore:
-    """Images by row, as a source holds them, and their labels, as it writes them."""
+    """A source's images by row, and their labels as the source writes them."""
 
-    items: Any  # each a path, `{bytes, path}` as Hugging Face has it, or anything that `read_image` takes
-    names: Sequence[str] = ()  # the same on every machine: they are hashed; by default "image 0", ...
+    items: Any  # each a path, Hugging Face's `{bytes, path}`, or anything that `read_image` accepts
+    names: Sequence[str] = ()  # the same on every machine, since they are hashed; default "image 0", ...
     labels: Sequence[Any] | None = None
-    class_names: Sequence[str] | None = None  # in order, where the source knows them
-    settings: Mapping[str, Any] = field(default_factory=dict)  # facts that records keep
-    folder: Path | None = None  # that paths are relative to
-    tables: tuple[Sequence[Path], str] | None = None  # parquet files that hold all items, and the column
-    has_copies: bool = False  # whether others have the same pixels under other names or in another order
+    class_names: Sequence[str] | None = None  # in order, if the source knows them
+    settings: Mapping[str, Any] = field(default_factory=dict)  # facts for the record
+    folder: Path | None = None  # the base of relative paths
+    tables: tuple[Sequence[Path], str] | None = None  # parquet files with all items, and the column
+    has_copies: bool = False  # whether copies with other names or another order exist elsewhere
 
     def first_rows(self) -> list[int]:
-        """Return for each row the first one that has the same path, or in a list the same object."""
+        """Return for each row the first row with the same path or, in a list, the same object."""
         if not isinstance(self.items, list):
             return [*range(len(self.names or self.items))]
         keys = (normpath(each) if isinstance(each, str | Path) else id(each) for each in self.items)
@@ -57,15 +57,15 @@ class ImageStore:
 
 @dataclass(eq=False)
 class ImageDataset:
-    """Images with a label each; does not change after it is made."""
+    """Images with one label each; immutable."""
 
     store: ImageStore
     labels: NDArray[np.int64]  # class of each image [N], read-only; -1 where there are no classes
     class_names: tuple[str, ...]  # of C classes
-    rows: Any = None  # of the store, for each image [N]; by default all, in order
-    settings: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, for `describe`
+    rows: Any = None  # rows of the store [N]; by default all, in order
+    settings: Mapping[str, Any] = field(default_factory=dict)  # its origin, for `describe`
     candidates: NDArray[np.bool_] | None = None  # partial labels: possible classes [N, C], read-only
-    known_as: str | None = field(default=None, init=False)  # the listed copy's hash; no changed set has it
+    known_as: str | None = field(default=None, init=False)  # the hash of the list it was found by, if any
 
     def __post_init__(self) -> None:
         self.labels, self.class_names = np.array(self.labels, dtype=np.int64), tuple(self.class_names)
@@ -79,7 +79,7 @@ class ImageDataset:
 
     @property
     def num_classes(self) -> int:
-        """The number of classes C, those without an image in this split included."""
+        """The number of classes C, including those without images in this split."""
         return len(self.class_names)
 
     @property
@@ -88,23 +88,23 @@ class ImageDataset:
         return np.bincount(self.labels[self.labels >= 0], minlength=self.num_classes).astype(np.int64)
 
     def item(self, index: int) -> Any:
-        """Return image `index` as it is held: a `Path`, encoded bytes, or decoded in some form."""
+        """Return image `index` as stored: a `Path`, encoded bytes, or a decoded image or array."""
         item = self.store.items[int(self.rows[index])]
-        if isinstance(item, dict) and "bytes" in item:  # no path in a table is followed
+        if isinstance(item, dict) and "bytes" in item:  # paths in a table are never opened
             item = item["path"] if item["bytes"] is None and not self.store.tables else item["bytes"]
         return Path(self.store.folder or "", item) if isinstance(item, str | Path) else item
 
     def image(self, index: int) -> Image.Image:
-        """Return image `index` as RGB; raise DataError naming it where it cannot be read."""
+        """Return image `index` as RGB; raise DataError naming it if it cannot be read."""
         return read_image(self.item(index), self.name_of(index))
 
     def name_of(self, index: int) -> str:
-        """Return the name of image `index`: its path in the data set, or its place in a file."""
+        """Return the name of image `index`: its path in the data set, or its position in a file."""
         row = int(self.rows[index])
         return self.store.names[row] if self.store.names else f"image {row}"
 
     def encoded(self) -> tuple[Sequence[Path], str] | None:
-        """Return the files that images are decoded from, and what is selected of them; None: none are."""
+        """Return the files that images are decoded from and the selection; None if there are none."""
         if self.store.tables is not None:
             files, column = self.store.tables
             return files, f"{column} {hashlib.sha256(self.rows.astype('<i8').tobytes()).hexdigest()}"
@@ -112,7 +112,7 @@ class ImageDataset:
         return (files, "") if files and all(isinstance(file, Path) for file in files) else None
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
-        """Return the data set of the images at `indices` `[M]`, in that order, with the same classes."""
+        """Return the images at `indices` `[M]`, in that order, as a data set with the same classes."""
         chosen = np.array(indices, dtype=np.int64)
         candidates = None if self.candidates is None else self.candidates[chosen]
         return replace(self, labels=self.labels[chosen], rows=self.rows[chosen], candidates=candidates)
@@ -120,9 +120,9 @@ class ImageDataset:
     def with_candidates(
         self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
     ) -> ImageDataset:
-        """Return the data set with partial labels `[N, C]`, the classes possible for each image, or without.
+        """Return the data set with partial labels `[N, C]` (each image's possible classes), or without any.
 
-        `origin` tells `describe` where they come from. Raises DataError where a true label is missing.
+        `origin` describes their source. Raises DataError if a true label is not among its candidates.
         """
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         if candidates is None:
@@ -133,23 +133,23 @@ class ImageDataset:
         return replace(self, candidates=given, settings=settings)
 
     def with_classes(self, class_names: Sequence[str]) -> ImageDataset:
-        """Return the data set, without candidates, with its classes among `class_names`, by their names."""
+        """Return the data set, without candidates, relabelled by name to indices into `class_names`."""
         known = {name: place for place, name in enumerate(class_names)}
         places = np.array([known[name] for name in self.class_names], dtype=np.int64)
         labels = np.where(self.labels < 0, -1, places[self.labels])
         return replace(self.with_candidates(None), labels=labels, class_names=tuple(class_names))
 
     def without_labels(self) -> ImageDataset:
-        """Return the images without classes: every label is -1."""
+        """Return the data set without classes: every label is -1."""
         return replace(self, labels=np.full(len(self), -1), class_names=(), candidates=None)
 
     @cached_property
     def sampled(self) -> str:
-        """A hash of some of the images, evenly spaced: of a file its size and beginning, else of pixels."""
+        """A hash of evenly spaced images: of a file's size and beginning, or else of pixels."""
         digest = hashlib.sha256()
         for row in range(0, len(self), -(-len(self) // _SAMPLED) or 1):
             item = self.item(row)
-            if item is None or isinstance(item, bytes):  # of a table, which may lack some
+            if item is None or isinstance(item, bytes):  # from a table, which may have gaps
                 digest.update(item or b"")
             elif not isinstance(item, Path):
                 digest.update(np.asarray(read_image(item, self.name_of(row))).tobytes())
@@ -159,7 +159,7 @@ class ImageDataset:
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Return plain values that identify the data set: settings, counts, and a hash of its images."""
+        """Return plain values that identify the data set: settings, counts and a hash of its images."""
         digest = hashlib.sha256(str(self.settings.get("content", "")).encode())
         for index, label in enumerate(self.labels.tolist()):
             digest.update(f"{self.name_of(index)}\t{label}\n".encode("utf-8", "surrogateescape"))
@@ -176,7 +176,7 @@ class ImageDataset:
 
 
 def data_words(facts: Mapping[str, Any]) -> str:
-    """Return a name for described data and what of them is used, e.g. `digits, long tail 50`."""
+    """Return a short name for described data and their selection, e.g. `digits, long tail 50`."""
     words, tail, subset = [str(facts["name"])], facts.get("long_tail"), facts.get("subset")
     if tail:
         words.append(f"long tail {tail['imbalance']:g}")
@@ -187,11 +187,11 @@ def data_words(facts: Mapping[str, Any]) -> str:
 
 
 def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = "data") -> ImageDataset:
-    """Return the data set of a store, with labels numbered by the classes of the training split, `trained`.
+    """Return the data set of a store, with labels numbered by the classes of the training split `trained`.
 
-    Classes are those that the data name, else the training split's words, sorted, or "0", "1", ... up to its
-    largest number; names are in the Unicode form NFC. There are none where either split has no labels. Raises
-    DataError, beginning with `where`, for numbers beside text, or a label that is no class.
+    Classes are those that the data name, or else the training split's sorted words, or "0", "1", ... up to
+    its largest number; names are normalised to Unicode NFC. Without labels in either split there are no
+    classes. Raises DataError, starting with `where`, for mixed numbers and text or an unknown label.
     """
     trained = trained or store
     labels, known, names = store.labels, trained.labels, trained.class_names
@@ -222,20 +222,20 @@ def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = 
 
 
 def _number(label: Any) -> int:
-    """Return a label of any type of number; -1: it is no class."""
+    """Return a label of any numeric type as an integer; -1 if it is not a class number."""
     value = label.item() if getattr(label, "shape", None) == () else label
     is_class = isinstance(value, int | float) and 0 <= value < MAX_CLASSES and value == int(value)
     return int(value) if is_class else -1
 
 
 def require_same_classes(train: Sequence[str], test: Sequence[str], where: str = "") -> None:
-    """Raise DataError, beginning with `where`, if two splits have other classes or another order of them."""
+    """Raise DataError, starting with `where`, if two splits differ in classes or their order."""
     if tuple(train) != tuple(test):
         raise DataError(f"{where}classes of the training split: {few(train)}; of the test split: {few(test)}")
 
 
 class OtherImages(DataError):
-    """Not all images of a list are in the data set."""
+    """Some images of a list are not in the data set."""
 
 
 def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
@@ -250,9 +250,9 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
 
 
 def list_images(dataset: ImageDataset) -> ImageList | None:
-    """Return the list of a data set's images; None where other copies do not exist or cannot be told by it.
+    """Return the list of a data set's images; None if copies do not exist or cannot be matched by content.
 
-    That is for digits, image files, encodings that may be lossy, and partial labels, drawn by row.
+    That is the case for digits, image files, possibly lossy encodings, and partial labels, drawn by row.
     """
     if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
         return None
@@ -264,10 +264,10 @@ def list_images(dataset: ImageDataset) -> ImageList | None:
 
 
 def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
-    """Return the listed images of `whole`, in the list's order; raise OtherImages where some are missing."""
+    """Return the listed images of `whole`, in the list's order; raise OtherImages if any are missing."""
     places: defaultdict[int, list[int]] = defaultdict(list)
     for place, content in reversed(list(enumerate(content_ids(whole).tolist()))):
-        places[content].append(place)  # equal images stand for each other, the first one first
+        places[content].append(place)  # equal images are interchangeable, taken in order
     found = [places[content].pop() for content in listed.ids.tolist() if places[content]]
     if missing := len(listed.ids) - len(found):
         counts = f"{missing:,} of the {len(listed.ids):,} listed images are not among the {len(whole):,} here"
@@ -278,7 +278,7 @@ def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
 
 
 class _Column:
-    """One column of rows: the images of (image, label), or of a Hugging Face data set."""
+    """One column of a data set: the images of (image, label) pairs or of a Hugging Face data set."""
 
     def __init__(self, rows: Any, key: int | str) -> None:
         self._rows, self._key = rows, key
@@ -288,10 +288,10 @@ class _Column:
 
 
 class MemoryImages:
-    """Images of a program: `sets`, to train and maybe to test on, and the `source` that a recipe records."""
+    """Images in memory: `sets` for training and perhaps testing, and the `source` that a recipe records."""
 
     def __init__(self, data: Any) -> None:
-        """Take what `as_data` takes that is neither a path nor a spec; raise DataError for anything else."""
+        """Accept what `as_data` does apart from paths and specs; raise DataError for anything else."""
         parts: dict[Split, Any] = {"train": data}
         if isinstance(data, Mapping):
             test = next((name for name in TEST_PARTS if name in data), None)
@@ -306,18 +306,18 @@ class MemoryImages:
         self.source = Memory(name=name, sha256=hashlib.sha256(told.encode()).hexdigest())
 
 
-Root = str | Path | MemoryImages | None  # a folder, or a program; None where the source needs neither
+Root = str | Path | MemoryImages | None  # a folder or images in memory; None if the source needs neither
 
 
 def _store_of(data: Any) -> ImageStore:
-    """Return the images of a data set or list; one without a path is called by its number."""
-    is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # not of one that is a stream
-    is_one = isinstance(data, Mapping | str | np.ndarray) or getattr(data, "ndim", 4) != 4  # a batch is many
+    """Return the images of a data set or list; an image without a path is named by its number."""
+    is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # false for a stream
+    is_one = isinstance(data, Mapping | str | np.ndarray) or getattr(data, "ndim", 4) != 4  # 4: a batch
     if is_one or not is_indexed or not len(data):
         found = "no images" if is_indexed and not len(data) else plain_kind(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
     names = [f"image {row}" for row in range(len(data))]
-    hub = sys.modules.get("datasets")  # whoever has such a data set has imported it
+    hub = sys.modules.get("datasets")  # already imported by whoever has such a data set
     subset = getattr(sys.modules.get("torch.utils.data"), "Subset", ())
     if hub is not None and isinstance(data, subset) and isinstance(data.dataset, hub.Dataset):
         data = data.dataset.select(data.indices)
@@ -338,10 +338,10 @@ def _store_of(data: Any) -> ImageStore:
         whole = whole.dataset
     bases = [x for x in type(whole).__mro__ if x.__name__ not in ("Dataset", "VisionDataset")]  # not abstract
     known = {x.__module__.startswith("torchvision.") for x in bases if "__getitem__" in vars(x)}
-    # of both kinds is a subclass of torchvision's whose items need not be those that its lists tell
+    # a subclass of a torchvision data set may return items other than those in its lists
     is_plain = len(known) == 1 and getattr(whole, "target_transform", None) is None
     listed = getattr(data, "targets", ()) if is_plain and True in known else ()
-    if len(listed) != len(data):  # else known before an image is decoded
+    if len(listed) != len(data):  # otherwise labels are known without decoding an image
         listed = [data[row][1] for row in range(len(data))]
     classes = getattr(whole, "classes", None) if is_plain else None
     return ImageStore(images, names, list(listed), [*map(str, classes)] if classes else None)
@@ -350,10 +350,10 @@ def _store_of(data: Any) -> ImageStore:
 def table_rows(
     data: Any, names: Sequence[str], image: str = "img", label: str = "label", files: Sequence[Path] = ()
 ) -> ImageStore:
-    """Return a Hugging Face `Dataset`, maybe of parquet `files`, with images as they are stored.
+    """Return the images of a Hugging Face `Dataset`, perhaps of parquet `files`, still encoded.
 
-    Images and labels, if any, are in the columns called so, else in the only one of their type. `names` are
-    those of images without a path. Raises DataError where several columns could be meant.
+    Images and labels, if any, are in the columns of these names, or else in the only one of the type. `names`
+    are for images without a path. Raises DataError if several columns are possible.
     """
     from datasets import ClassLabel, Image
 

@@ -1,4 +1,4 @@
-"""From a file, encoded bytes or an array to an RGB image, or one clear error; data sets decoded once."""
+"""Decode files, bytes and arrays to RGB images, with one clear error; decode whole data sets once."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from zoo.release.tensors import to_rgb
 if TYPE_CHECKING:
     from zoo.data.dataset import ImageDataset
 
-# raster formats alone: Pillow gives PostScript to another program
+# raster formats only: Pillow passes PostScript to another program
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000")
 _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C, H, W], floats in 0..1"
 
 
 def read_image(source: Any, name: str) -> Image.Image:
-    """Return a `Path`, bytes or what `_IMAGE` lists as RGB; DataError names it and why it cannot be read."""
+    """Return a `Path`, bytes or anything in `_IMAGE` as RGB; DataError says why `name` cannot be read."""
     with opened(source, name) as image:
         if 0 in image.size:
             raise ValueError(f"found {image.width} x {image.height} pixels")
@@ -44,7 +44,7 @@ def read_image(source: Any, name: str) -> Image.Image:
 
 @contextmanager
 def opened(source: Any, name: str) -> Iterator[Image.Image]:
-    """Yield an image whose file is not decoded yet; also what goes wrong with it inside is a DataError."""
+    """Yield an image that is not decoded yet; errors inside the block become DataErrors too."""
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise ValueError("found no regular file")  # reading a pipe or a device may never end
@@ -54,10 +54,10 @@ def opened(source: Any, name: str) -> Iterator[Image.Image]:
         else:
             held = source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
             held.load()
-            yield held  # decoded, so that `draft` leaves a program's own image as large as it is
+            yield held  # decoded, so that `draft` cannot shrink the caller's own image
     except FileNotFoundError:
         raise DataError(f'image "{name}": no such file') from None
-    except Exception as error:  # broken files make Pillow's plugins raise nearly every kind of exception
+    except Exception as error:  # on broken files Pillow's plugins raise almost any kind of exception
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f'image "{name}" cannot be read: {reason}') from None
 
@@ -65,7 +65,7 @@ def opened(source: Any, name: str) -> Iterator[Image.Image]:
 def _pixels(item: Any) -> NDArray[np.uint8]:
     """Return the pixels `[H, W]` or `[H, W, 3]` of an array or tensor."""
     array = item
-    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+    torch = sys.modules.get("torch")  # already imported by whoever has a tensor
     if torch is not None and isinstance(item, torch.Tensor):
         array = item.detach().movedim(0, -1) if item.ndim == 3 else item.detach()
         if array.is_floating_point():
@@ -84,22 +84,22 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
 
 
 def scaled_to_square(image: Image.Image, size: int | None) -> Image.Image:
-    """Return the central square, scaled to `size` x `size` pixels (bicubic, antialiased); None: as it is."""
+    """Return the central square, scaled to `size` x `size` (bicubic, antialiased); None: unchanged."""
     if size is None or image.size == (size, size):
         return image
     return ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
 
 
 def own_cores() -> int:
-    """Return this process's share of the cores of its node, at least 1."""
+    """Return this process's share of its node's cores, at least 1."""
     share = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    # a launcher that binds each rank to some has divided them already
+    # a launcher that binds ranks to cores has divided them already
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else share
     return max(1, min(share, bound))
 
 
 def shown(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
-    """Return `images` to go through behind a bar; where there is no terminal, many have a line."""
+    """Return `images` with a progress bar, or without a terminal one line if there are many."""
     terminal = sys.stderr.isatty()
     if total > 1_000 and not terminal:
         logging.getLogger("zoo").info("%s %s images", doing, f"{total:,}")
@@ -107,10 +107,10 @@ def shown(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
 
 
 def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
-    """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: they must be equally large.
+    """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: all must have one size.
 
-    With `cache` what needs decoding is written once, below `$XDG_CACHE_HOME/zoo/decoded`, and then mapped.
-    DataError for unreadable images and other sizes.
+    With `cache` decoded images are written once to `$XDG_CACHE_HOME/zoo/decoded` and then memory-mapped.
+    DataError for unreadable images and differing sizes.
     """
     if not cache or dataset.encoded() is None:
         return _decoded(dataset, image_size)
@@ -119,16 +119,16 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
     shape = (len(dataset), 3, height, width)
     with writing(f'"{file}"', DataError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_suffix(".lock")):  # the system releases a killed process's
+        with FileLock(file.with_suffix(".lock")):  # the OS releases it if the process is killed
             if not file.exists() or file.stat().st_size != np.prod(shape):
                 write_atomic(file, _decoded(dataset, image_size).tofile)
     return np.memmap(file, np.uint8, "c", shape=shape)
 
 
 def content_key(dataset: ImageDataset, *settings: object) -> str | None:
-    """Return a hash of settings and of what decides the pixels, in order; None where only decoding tells.
+    """Return a hash of `settings` and of the images' source, in order; None if only decoding could tell.
 
-    What decides them: the files they are decoded from, with their sizes and times, or an array's pixels.
+    The source is the files that are decoded, with their sizes and times, or an array's pixels.
     """
     files, selection = dataset.encoded() or ((), "")
     key = hashlib.sha256(f"{PIL.__version__} {settings} {len(dataset)} {selection}".encode())
@@ -136,7 +136,7 @@ def content_key(dataset: ImageDataset, *settings: object) -> str | None:
         key.update(os.fsencode(os.path.abspath(path)))  # noqa: PTH100  # as text, 10x faster
         with suppress(OSError):
             status = os.stat(path)  # noqa: PTH116
-            # a copy can bring an old modification time along, but nobody sets the time of the change itself
+            # copying can preserve an old modification time, but the change time cannot be set
             key.update(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     if not files:
         if not isinstance(dataset.store.items, np.ndarray):
@@ -158,7 +158,7 @@ def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]
             raise DataError(f'image "{dataset.name_of(place)}" has {sizes}: set data.image_size')
         pixels[place] = np.asarray(image).transpose(2, 0, 1)
 
-    # Pillow decodes outside of Python's lock; a program's images may come from code made for one thread
+    # Pillow releases the GIL; images in memory may come from code that is not thread-safe
     threads = own_cores() if dataset.encoded() is not None else 1
     with ThreadPoolExecutor(threads) as pool:
         for _ in shown(pool.map(decode, range(len(dataset))), len(dataset), "decoding"):

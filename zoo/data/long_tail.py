@@ -1,4 +1,4 @@
-"""Which images and labels are kept, from a seed: long tails, few and partial labels, stratified splits."""
+"""Seeded selection of images and labels: long tails, few and partial labels, stratified splits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-    """Return the kept positions in `labels` `[N]`, class by class, in the shuffled order within a class.
+    """Return the indices to keep of `labels` `[N]`, class by class, in shuffled order within a class.
 
-    NumPy's legacy RandomState(seed) shuffles the positions of each class, in class order and from one stream,
-    and the first n_c = int(n_max * (1 / imbalance)^(c / (C - 1))) stay. n_max is `max_per_class`, by default
-    the size of the smallest class. Raises DataError naming the first class that would keep none, or more than
-    it has. Source: LDAM (1906.07413), its `imbalance_cifar.py` in https://github.com/kaidic/LDAM-DRW
+    NumPy's legacy RandomState(seed) shuffles each class's indices, in class order and from one stream, and
+    the first n_c = int(n_max * (1 / imbalance)^(c / (C - 1))) are kept. n_max is `max_per_class`, by default
+    the size of the smallest class. Raises DataError naming the first class that would keep no image, or more
+    than it has. Source: LDAM (1906.07413), `imbalance_cifar.py` in https://github.com/kaidic/LDAM-DRW
     """
     if num_classes < 2:
         raise DataError(f"long_tail: the data has {num_classes} class, expected at least 2")
@@ -41,12 +41,12 @@ def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: i
 
 
 def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-    """Return the positions of few labelled images in `labels` `[N]`, in their order.
+    """Return the ascending indices of few labelled images, given all `labels` `[N]`.
 
-    NumPy's legacy RandomState(seed) permutes the positions of each class, in class order and from one stream,
-    and the first ones stay: so with one seed 1 % of the labels are among the 10 %. A class keeps its
-    `fraction` rounded to the nearest image (a half to the even one), and one at least. Raises DataError
-    naming the first class with fewer than `per_class` images.
+    NumPy's legacy RandomState(seed) permutes each class's indices, in class order and from one stream, and
+    the first ones are kept: for one seed, 1 % of the labels are a subset of 10 %. A class keeps its
+    `fraction`, rounded to the nearest image (half to even), and at least one. Raises DataError naming the
+    first class with fewer than `per_class` images.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     kept = []
@@ -63,14 +63,14 @@ def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -
 def draw_candidates(
     config: UniformCandidates | GroupedCandidates, labels: NDArray[np.int64], class_names: Sequence[str]
 ) -> NDArray[np.bool_]:
-    """Return partial labels `[N, C]`: which classes are possible for each image, the true one among them.
+    """Return partial labels `[N, C]`: the possible classes of each image, including the true one.
 
-    Entry (i, c) is possible when number i C + c of NumPy's legacy RandomState(seed) is below `rate`, and for
-    `grouped` only where c is in the group of the true label; the true label always is. Source: PiCO
+    Class c is possible for image i if number i C + c of NumPy's legacy RandomState(seed) is below `rate` and,
+    for `grouped`, c is in the true label's group; the true label always is. Source: PiCO
     (https://arxiv.org/abs/2201.08984), sections 4.1 and 4.4; authors' code https://github.com/hbzju/PiCO,
     `utils/utils_algo.py`.
 
-    `labels` `[N]` are the true classes. Raises DataError for groups without every class exactly once.
+    `labels` `[N]` are the true classes. Raises DataError unless every class is in exactly one group.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     candidates: NDArray[np.bool_] = random.random_sample((len(labels), len(class_names))) < config.rate
@@ -86,9 +86,9 @@ def draw_candidates(
 
 
 def rank_in_class(labels: Tensor, seed: int) -> Tensor:
-    """Return the place `[N]` of each row among those of its class in a random order, from 0, on the CPU.
+    """Return the rank `[N]` of each row in a random order of its class, from 0, on the CPU.
 
-    So `rank < n` draws n rows of each class, and fewer are a part of more. `labels` `[N]` begin at 0.
+    So `rank < n` draws n rows of each class, and a smaller n draws a subset. `labels` `[N]` start at 0.
     """
     import torch
 
@@ -102,9 +102,9 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return ascending row numbers (rest, held out): about `fraction` of every class is held out.
+    """Return ascending row indices (rest, held out): about `fraction` of every class is held out.
 
-    A class of n >= 2 rows gives at least 1 and at most n - 1 of them, a class of one row gives none.
+    Of a class with n >= 2 rows at least 1 and at most n - 1 are held out, of a class with one row none.
     """
     counts = labels.cpu().bincount()
     held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)

@@ -1,4 +1,4 @@
-"""The operations that make up a view, as a recipe states them: torchvision's."""
+"""The augmentations of a view as sections of a recipe; names and defaults are torchvision's."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ ShareRange = Annotated[list[Share], _Two, AfterValidator(_ordered)]
 
 
 class RandomResizedCrop(Config):
-    """A crop of random area (`scale`, a share of the image) and aspect `ratio`, resized with antialiasing."""
+    """Crop a random area (`scale`, a share of the image) and aspect `ratio`, and resize with antialiasing."""
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt = Field(description="Pixels of a side of the result.")
@@ -42,7 +42,7 @@ class RandomResizedCrop(Config):
 
 
 class PadCrop(Config):
-    """Zero padding of `padding` pixels on each side, then a crop at a random place (CIFAR's 4 and 32)."""
+    """Pad with `padding` zero pixels on each side, then crop at a random position (CIFAR: 4 and 32)."""
 
     op: Literal["pad_crop"] = "pad_crop"
     size: PositiveInt = Field(description="Pixels of a side of the crop.")
@@ -50,14 +50,14 @@ class PadCrop(Config):
 
 
 class HorizontalFlip(Config):
-    """Mirrored left to right with probability `p`."""
+    """Flip left to right with probability `p`."""
 
     op: Literal["horizontal_flip"] = "horizontal_flip"
     p: Probability = 0.5
 
 
 class ColorJitter(Config):
-    """Brightness, contrast, saturation and hue changed in random order, with probability `p`."""
+    """Change brightness, contrast, saturation and hue in random order, with probability `p`."""
 
     op: Literal["color_jitter"] = "color_jitter"
     p: Probability = 0.8
@@ -68,14 +68,14 @@ class ColorJitter(Config):
 
 
 class Grayscale(Config):
-    """All three channels become the luminance, with probability `p`."""
+    """Replace all three channels by the luminance, with probability `p`."""
 
     op: Literal["grayscale"] = "grayscale"
     p: Probability = 0.2
 
 
 class GaussianBlur(Config):
-    """Blur with a standard deviation drawn from `sigma`; an odd number of taps, edges reflected."""
+    """Blur with a standard deviation drawn from `sigma` and an odd kernel size; edges are reflected."""
 
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5
@@ -84,7 +84,7 @@ class GaussianBlur(Config):
 
 
 class Solarize(Config):
-    """8-bit values of at least `threshold` are inverted, with probability `p`."""
+    """Invert 8-bit values of at least `threshold`, with probability `p`."""
 
     op: Literal["solarize"] = "solarize"
     p: Probability = 0.2
@@ -92,7 +92,7 @@ class Solarize(Config):
 
 
 class RandomAffine(Config):
-    """Rotation, shift and zoom about the centre, bilinear, zeros outside."""
+    """Rotate, shift and zoom about the centre, bilinear, zeros outside."""
 
     op: Literal["random_affine"] = "random_affine"
     degrees: Annotated[float, Field(ge=0, le=180)] = Field(description="Rotation in [-degrees, degrees].")
@@ -102,7 +102,7 @@ class RandomAffine(Config):
 
 
 class Cutout(Config):
-    """A square of `size` pixels at a random centre becomes black, with probability `p` (1708.04552)."""
+    """Blacken a square of `size` pixels at a random centre, with probability `p` (1708.04552)."""
 
     op: Literal["cutout"] = "cutout"
     p: Probability = 1.0
@@ -115,13 +115,13 @@ class AutoAugment(Config):
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["cifar10"]
     variant: Literal["torchvision", "paco"] = "torchvision"
-    """Whose operations. `torchvision`: black moves in, shears take the nearest pixel, rotations go both ways,
-    translations by whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a): grey (128)
-    moves in, shears are bicubic, rotations go anticlockwise, and Solarize begins with a share of 256."""
+    """Implementation. `torchvision`: fill is black, shears use the nearest pixel, rotations go both ways,
+    translations are whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a): fill is grey
+    (128), shears are bicubic, rotations go anticlockwise, and Solarize's threshold is a share of 256."""
 
 
 class RandAugment(Config):
-    """RandAugment (1909.13719), as torchvision has it: `num_ops` operations of strength 0 to 30."""
+    """RandAugment (1909.13719) as in torchvision: `num_ops` operations of strength 0 to 30."""
 
     op: Literal["rand_augment"] = "rand_augment"
     num_ops: PositiveInt = 2

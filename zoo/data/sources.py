@@ -1,4 +1,4 @@
-"""One reader for each kind of source, and a split of the configured data: read, held out, long-tailed."""
+"""A reader for each kind of source; opens a split and applies holdout, long tail and partial labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zoo.release.schema import CLASS_NAMES, invalid_class_name
 from zoo.release.tensors import ImageList
 
 CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # torchvision's archives
-_KNOWN = ("digits", *CIFAR)  # are the same images wherever they lie
+_KNOWN = ("digits", *CIFAR)  # the same images in every copy
 _CIFAR_TABLES = {
     kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
     for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
@@ -37,7 +37,7 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".w
 
 
 def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore:
-    """Return the digits, class by class: of a fixed permutation, 125 to train, the rest to test."""
+    """Return the digits, class by class: the first 125 of a fixed permutation to train, the rest to test."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -50,25 +50,25 @@ def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore
 
 
 def as_archive(source: Source) -> Source:
-    """Return the source of CIFAR for a recipe that names its parquet files; others as they are."""
+    """Return CIFAR's source for a recipe that names CIFAR's parquet files; other sources unchanged."""
     kind = next((kind for kind, tables in _CIFAR_TABLES.items() if source == tables), None)
     return source if kind is None else sections.TorchvisionSource.model_validate({"kind": kind})
 
 
 def cifar_archive(kind: str, root: Path) -> Path:
-    """Return where the unpacked archive of CIFAR is or would be: the folder itself, or one in it."""
+    """Return where CIFAR's unpacked archive is or would be: the folder itself, or a subfolder."""
     return root if root.name == CIFAR[kind] else root / CIFAR[kind]
 
 
 def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
-    """Return CIFAR's parquet files of the Hub: in a folder, or in one in it that is called as there."""
+    """Return the Hub's parquet files of CIFAR in a folder, or in a subfolder named as on the Hub."""
     places = (root / name for name in ("", "data", "plain_text", "cifar100"))
     return next(filter(None, (split_files(place, f"{split}-*.parquet") for place in places)), [])
 
 
 def are_cifar_shards(shards: Sequence[Path], kind: str) -> bool:
-    """Return whether parquet files have CIFAR's columns: anyone's shards are called `train-*.parquet`."""
-    with suppress(Exception):  # no pyarrow, or damage: whoever opens them says so
+    """Return whether parquet files have CIFAR's columns, since any data set's may be `train-*.parquet`."""
+    with suppress(Exception):  # no pyarrow, or a damaged file: reported when it is opened
         from pyarrow.parquet import read_schema
 
         return {_CIFAR_TABLES[kind].image, _CIFAR_TABLES[kind].label} <= {*read_schema(shards[0]).names}
@@ -76,10 +76,10 @@ def are_cifar_shards(shards: Sequence[Path], kind: str) -> bool:
 
 
 def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> ImageStore:
-    """Return CIFAR-10 or CIFAR-100 out of torchvision's archive, or of the Hub's parquet files.
+    """Return CIFAR-10 or CIFAR-100 from torchvision's archive, or from the Hub's parquet files.
 
-    The archive comes first, also if it is damaged, so that no run moves from one to the other unnoticed: rows
-    are in the order of the files, by which a long tail and a subset draw.
+    The archive takes precedence, even if it is damaged, so that no run switches unnoticed: the two order rows
+    differently, and long tails and subsets are drawn by row.
     """
     from torchvision import datasets
 
@@ -88,7 +88,7 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> 
         store = open_parquet(_CIFAR_TABLES[source.kind], split, shards[0].parent)
         return replace(store, settings={"files": ", ".join(file.name for file in shards)})
     cls = datasets.CIFAR10 if source.kind == "cifar10" else datasets.CIFAR100
-    try:  # the archive holds pickles: torchvision compares each one's checksum first
+    try:  # the archive contains pickles: torchvision verifies their checksums first
         data = cls(str(archive.parent), train=split == "train", download=source.download)
     except (RuntimeError, OSError) as error:
         found = f'"{archive}" is not there or not whole: {" ".join(str(error).split())}'
@@ -98,7 +98,7 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> 
 
 
 def _is_visible(name: str) -> bool:
-    """Return whether a file or folder is none of .git, .DS_Store, ._photo.jpg, __MACOSX and the like."""
+    """Return whether a name is not hidden or system clutter: .git, .DS_Store, ._photo.jpg, __MACOSX."""
     return not name.startswith(".") and name != "__MACOSX"
 
 
@@ -112,16 +112,16 @@ def folders_in(folder: Path) -> list[str]:
 
 
 def has_image(folder: Path) -> bool:
-    """Return whether an image file lies directly in a folder."""
+    """Return whether a folder directly contains an image file."""
     return any(map(_is_image, names_in(folder)))
 
 
 def image_files(folder: Path) -> list[str]:
-    """Return the paths of all images below a folder, relative to it, by folder and name, as torchvision."""
+    """Return the relative paths of all images below a folder, ordered as torchvision does."""
     found = list[tuple[str, list[str]]]()
     for place, inner, names in os.walk(folder, followlinks=True):
         here, visible = f"{realpath(place)}/", filter(_is_visible, inner)
-        # a link to a folder around it would be followed without an end
+        # a link to an enclosing folder would be followed forever
         inner[:] = [name for name in visible if not here.startswith(realpath(f"{place}/{name}") + "/")]
         found.append((place, sorted(filter(_is_image, names))))
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
@@ -129,15 +129,15 @@ def image_files(folder: Path) -> list[str]:
 
 
 def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
-    """Return a tree `CLASS/IMAGE` in torchvision's order, or images alone, which have no classes.
+    """Return the images of `CLASS/IMAGE` in torchvision's order, or images without classes.
 
-    Classes are the sorted names of the training split's folders; a test split has no others.
+    Classes are the sorted names of the training split's folders; a test split may have no others.
     """
     path, train = root / getattr(source, split), root / source.train
     if not isdir(path):
         raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, names_in(root))}')
     trained = train if isdir(train) else path
-    classes = [] if has_image(trained) or has_image(path) else folders_in(trained)  # none may be left out
+    classes = [] if has_image(trained) or has_image(path) else folders_in(trained)  # no image may be left out
     if not classes:
         paths = image_files(path)
         return ImageStore(paths, paths, folder=path)
@@ -150,7 +150,7 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
 def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv.
 
-    Labels are numbers where the first one is.
+    Labels are numbers if the first one is.
     """
     file = root / getattr(source, split)
     text = read_text(file, _MAX_LIST_BYTES, DataError)
@@ -170,7 +170,7 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
 
 
 def split_files(folder: Path, name: str) -> list[Path]:
-    """Return the parquet files of a split, a file or a pattern in a folder, in the order of their names."""
+    """Return the parquet files of a split (a name, file or pattern) in a folder, sorted by name."""
     is_pattern = name.endswith(".parquet") or "*" in name
     patterns = [name] if is_pattern else [f"{name}.parquet", f"{name}-*.parquet", f"{name}/*.parquet"]
     found = {file for pattern in patterns for file in glob(pattern, root_dir=folder)}  # noqa: PTH207
@@ -178,13 +178,13 @@ def split_files(folder: Path, name: str) -> list[Path]:
 
 
 def _hub_facts(folder: Path) -> dict[str, str]:
-    """Return repository and commit of a folder in the Hub's cache; nothing for others."""
+    """Return repository and commit of a folder in the Hub's cache; empty for other folders."""
     found = re.search(r"/datasets--([^/]+)--([^/]+)/snapshots/(\w+)", str(folder))
     return {"hub_id": f"{found[1]}/{found[2]}", "hub_commit": found[3]} if found else {}
 
 
 def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
-    """Return the images that a split's parquet files hold; rows in the order of the files' names."""
+    """Return the images in a split's parquet files, in the order of the files' names."""
     if not (files := split_files(root, getattr(source, split))):
         wanted, found = getattr(source, split), few(names_in(root)) or "nothing"
         raise DataError(f'parquet: no "{wanted}" (data.source.{split}) in {root}, found {found}')
@@ -195,7 +195,7 @@ def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
         data = load_dataset("parquet", data_files=[*map(str, files)], split="train")
         names = [f"{file.name}#{row}" for file in files for row in range(read_metadata(file).num_rows)]
         store = table_rows(data, names, source.image, source.label, files)
-    except Exception as error:  # of arrow and of datasets, for damage and for columns of other types
+    except Exception as error:  # from arrow or datasets: damaged files, columns of other types
         cause = " ".join(str(error.__cause__ or error).split())
         raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
     return replace(store, settings=_hub_facts(root))
@@ -212,12 +212,12 @@ def open_dataset(
 ) -> ImageDataset:
     """Open one split of the configured data; rows are in the order of the source.
 
-    Long tail, few labels and partial labels apply to `train` only, in this order. Class names may hold some
-    that no training image has. `root` is the folder of the data, or the images of a program. The images that
-    a release `listed` are searched by their content; others are drawn. `unlabelled` data may lack classes.
+    Long tail, few labels and partial labels apply to `train` only, in this order. Some classes may have no
+    training image. `root` is the data folder, or images in memory. Images that a release has `listed` are
+    found by content, otherwise the selection is drawn. `unlabelled` data may lack classes.
 
     Raises:
-        DataError: naming what is missing or malformed; `OtherImages` where not all listed ones are there.
+        DataError: naming what is missing or malformed; `OtherImages` if listed images are missing.
     """
     source = config.source if listed is None else as_archive(config.source)
     found = _read(config, source, split if config.holdout is None else "train", root)
@@ -255,7 +255,7 @@ def open_dataset(
 
 
 def _read(config: DataConfig, source: Source, split: Split, root: Root) -> ImageDataset:
-    """Return a split of a source, all of whose names a release can record."""
+    """Return a split of a source, after checking that a release can record its names."""
     if isinstance(source, Memory):
         if split not in (sets := getattr(root, "sets", {})):
             raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
@@ -265,7 +265,7 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
             raise DataError(f"{source.kind}: no data folder given: --data DIR")
         folder, read = Path(root if isinstance(root, str | Path) else ""), _READERS[source.kind]
         store = trained = read(source, split, folder)
-        is_open = isinstance(source, Parquet) or store.class_names is None  # to another order of classes
+        is_open = isinstance(source, Parquet) or store.class_names is None  # to other orders of classes
         if split == "test" and is_open and has_training_split(config, root):
             trained = read(source, "train", folder)
         found = labelled(store, trained, source.kind)
@@ -275,9 +275,9 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
 
 
 def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.int64]:
-    """Return the rows in or out of what is held out of each class, in order; an image twice counts once."""
+    """Return the ascending rows of a split under a holdout; copies of an image count once."""
     is_test, fraction = split == "test", holdout.fraction
-    if not 0 < fraction < 1 or (whole.labels < 0).any():  # no labels: no share of each class
+    if not 0 < fraction < 1 or (whole.labels < 0).any():  # without labels there is no share of each class
         return np.arange(len(whole) if is_test == (fraction == 1) else 0)
     from torch import from_numpy
 
@@ -287,7 +287,7 @@ def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.
 
 
 def data_name(source: Source, root: Root) -> str:
-    """Return a name for the data that tells two folders, or two label columns of one, apart."""
+    """Return a name for the data that distinguishes folders, and label columns of one folder."""
     if source.kind in (*_KNOWN, "memory"):
         return str(getattr(source, "name", source.kind))
     place = Path(root).resolve() if isinstance(root, str | Path) else Path(source.kind)
@@ -296,7 +296,7 @@ def data_name(source: Source, root: Root) -> str:
 
 
 def has_training_split(config: DataConfig, root: Root) -> bool:
-    """Return whether there are training images too, and not a labelled test part alone."""
+    """Return whether the data have training images, not only a labelled test split."""
     if config.holdout is not None:
         return config.holdout.fraction < 1
     source = config.source

@@ -1,1 +1,1 @@
-"""What the operations of a view do to a whole batch at once, on any device."""
+"""Batched implementations of a view's operations, on any device."""

@@ -1,8 +1,8 @@
-"""AutoAugment (1805.09501) and RandAugment (1909.13719) for a batch: equal to Pillow to the bit.
+"""AutoAugment (1805.09501) and RandAugment (1909.13719) for a batch, bit for bit equal to Pillow.
 
-What can be drawn is finite: an operation, its strength, its sign. So all parameters are computed once, with
-Pillow itself, as rows of a table on the device; a draw is the number of a row. Images are rounded to 8 bits:
-`[B, 3, H, W]`, uint8. Sources: Pillow's `Geometry.c`, `Blend.c`, `Convert.c`, `ImageOps.py`.
+There are finitely many draws: an operation, its strength, its sign. So the parameters of all are computed
+once, with Pillow itself, as rows of a table on the device, and a draw is a row number. Images are rounded to
+8 bits: `[B, 3, H, W]`, uint8. Sources: Pillow's `Geometry.c`, `Blend.c`, `Convert.c`, `ImageOps.py`.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from torchvision.transforms.v2.functional import equalize
 from zoo.data import ops
 from zoo.data.views.transforms import Draws, only, to_device
 
-# the largest strength of the operations whose sign is drawn; the smallest is 0
+# maximal strength of the operations whose sign is drawn; the minimum is 0
 SIGNED = {
     **dict.fromkeys(("ShearX", "ShearY"), 0.3),  # pixels per pixel
-    **dict.fromkeys(("TranslateX", "TranslateY"), 150 / 331),  # of the width, of the height
+    **dict.fromkeys(("TranslateX", "TranslateY"), 150 / 331),  # share of width and height
     "Rotate": 30.0,  # degrees
     **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), 0.9),  # the factor is 1 + strength
 }
@@ -35,7 +35,7 @@ _KINDS = {
     **{"Color": COLOR, "Contrast": CONTRAST, "Sharpness": SHARPNESS},
 }  # all others are MOVED, or SHEARED
 
-Rows = tuple[Tensor, ...]  # what can be drawn: the columns of `rows_of`
+Rows = tuple[Tensor, ...]  # the table of possible draws: the columns of `rows_of`
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
@@ -49,9 +49,9 @@ def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: D
 
 
 def draw(p: Tensor, draws: Draws) -> Tensor:
-    """Draw rows `[B, S]`: one of N sequences for each image, whose steps have the probabilities `p` `[N, S]`.
+    """Draw table rows `[B, S]`: for each image one of N sequences, with step probabilities `p` `[N, S]`.
 
-    Row (i S + s) 2 is step s of sequence i, the next one the same with the other sign, and 2 N S nothing.
+    Row (i S + s) 2 is step s of sequence i, the next one has the opposite sign; row 2 N S does nothing.
     """
     count, steps = p.shape
     sequence = draws.randint(float(count)).long()
@@ -60,11 +60,11 @@ def draw(p: Tensor, draws: Draws) -> Tensor:
     return torch.where(happens < p[sequence], row, 2 * count * steps)
 
 
-@cache  # copied to the device once, since each copy of so much would hold it up
+@cache  # copied to the device only once, because such a large copy would stall it
 def space(
     op: ops.AutoAugment | ops.RandAugment, height: int, width: int, device: torch.device
 ) -> tuple[Rows, Tensor]:
-    """Return the rows that `draw` draws from, for images of one size, and the probabilities `p`."""
+    """Return the table that `draw` draws from, for one image size, and the probabilities `p`."""
     if isinstance(op, ops.AutoAugment):
         sequences, bins, paco = AutoAugment(AutoAugmentPolicy.CIFAR10).policies, 10, op.variant == "paco"
     else:
@@ -79,10 +79,10 @@ def space(
 
 
 def strength(name: str, bins: int, index: int | None, height: int, width: int, *, paco: bool) -> float:
-    """Return the strength number `index` of `bins`, before its sign, in the units of `SIGNED`.
+    """Return strength number `index` of `bins`, without its sign, in the units of `SIGNED`.
 
-    But translations are in pixels, Posterize in bits, Solarize in shares of 255, from which on it inverts; 0
-    for what has no strength. Rounded where torchvision rounds; PaCo's are in float64.
+    Translations however are in pixels, Posterize in bits, Solarize's threshold as a share of 255; 0 for
+    operations without a strength. Rounded as torchvision does; PaCo's are in float64.
     """
     if index is None:
         return 0.0
@@ -97,11 +97,11 @@ def strength(name: str, bins: int, index: int | None, height: int, width: int, *
 def rows_of(
     outcomes: Sequence[tuple[str, float]], height: int, width: int, device: torch.device, *, paco: bool
 ) -> Rows:
-    """Return the rows of operations, by name and signed strength, for images of `height` x `width` pixels.
+    """Return the table rows of operations, given by name and signed strength, for one image size.
 
-    The columns are which of the constants above `[R]`, on the host; the place that each pixel is taken from
-    `[R, H W]`, int32, -1 where that is outside; pixels down a column, for SHEARED, `[R]`, float64; the new
-    value of each of the 256 `[R, 256]`, uint8; and the factor of a blend `[R]`.
+    The columns: which of the constants above `[R]`, on the host; the source index of each pixel `[R, H W]`,
+    int32, -1 outside the image; for SHEARED, the shift in pixels per column `[R]`, float64; a lookup table of
+    the 256 values `[R, 256]`, uint8; the factor of a blend `[R]`.
     """
     kinds, sources, tables = list[int](), list[NDArray[np.int32]](), list[NDArray[np.uint8]]()
     for name, amount in outcomes:
@@ -131,7 +131,7 @@ def rows_of(
 
 
 def apply(images: Tensor, rows: Rows, row: Tensor, *, fill: int) -> Tensor:
-    """Change each image as its row of `rows` says, `row` `[B]`; `fill` is the grey level of what moves in."""
+    """Apply to each image its `row` `[B]` of the table; `fill` is the grey level outside the image."""
     kind, there = rows[0][row], to_device(row, images.device)
     source, down, table, factor = (column.index_select(0, there) for column in rows[1:])
     images = only(kind == MOVED, partial(move, fill=fill), images, source)
@@ -143,21 +143,21 @@ def apply(images: Tensor, rows: Rows, row: Tensor, *, fill: int) -> Tensor:
 
 
 def move(images: Tensor, source: Tensor, fill: int) -> Tensor:
-    """Take every pixel from the place in `source` `[B, H W]`; `fill` outside."""
+    """Take every pixel from its index in `source` `[B, H W]`; `fill` outside the image."""
     places = source.long()[:, None].expand(-1, images.shape[1], -1)
     moved = images.flatten(2).gather(2, places.clamp(min=0))
     return moved.masked_fill_(places < 0, fill).view_as(images)
 
 
 def shear(images: Tensor, along: Tensor, fill: int) -> Tensor:
-    """Shear along y by `along` `[B]` pixels a column, with Pillow's bicubic filter; `fill` outside."""
+    """Shear along y by `along` `[B]` pixels per column, with Pillow's bicubic filter; `fill` outside."""
     height, width = images.shape[-2:]
     x, y = (torch.arange(n, device=images.device, dtype=torch.float64) + 0.5 for n in (width, height))
     row = along[:, None, None] * x + y[:, None]
     inside = (row >= 0) & (row < height)
     row = row - 0.5
     top = row.floor()
-    part = (row - top)[:, None]  # behind the upper pixel
+    part = (row - top)[:, None]  # fraction below the upper pixel
     taps = [(top + step).clamp_(0, height - 1).long()[:, None] for step in (-1, 0, 1, 2)]
     a, b, c, d = (images.gather(2, tap.expand_as(images)).double() for tap in taps)
     cubic = b + part * ((c - a) + part * ((2 * (a - b) + c - d) + part * (b - a - c + d)))
@@ -165,7 +165,7 @@ def shear(images: Tensor, along: Tensor, fill: int) -> Tensor:
 
 
 def look_up(images: Tensor, table: Tensor) -> Tensor:
-    """Replace each value by that of its image's table."""
+    """Replace each value by its entry in the image's lookup table."""
     tables = table[:, None].expand(-1, images.shape[1], -1)
     return tables.gather(2, images.flatten(2).long()).view_as(images)
 
@@ -179,7 +179,7 @@ def auto_contrast(images: Tensor) -> Tensor:
 
 
 def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
-    """Return base + factor (image - base), rounded down: the base is grey, its mean, or a blurred image."""
+    """Return base + factor (image - base), rounded down; the base is grey, mean grey or a blurred image."""
     red, green, blue = torch.split(images.float(), 1, 1)
     # Pillow's mode "L", whole numbers as float32: all sums stay below 2^24
     grey = (red * 19595 + green * 38470 + blue * 7471 + 32768).div_(65536).floor_()
@@ -193,7 +193,7 @@ def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
 
 
 def smooth(images: Tensor) -> Tensor:
-    """Return a 3x3 blur, the centre five times as heavy as each neighbour; edges stay. float32."""
+    """Return a 3x3 blur, float32, with weight 5 at the centre and 1 around it; edge pixels stay."""
     blurred = images.float()
     columns = blurred[..., :-2] + blurred[..., 1:-1] + blurred[..., 2:]
     total = columns[..., :-2, :] + columns[..., 1:-1, :] + columns[..., 2:, :]

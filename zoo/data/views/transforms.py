@@ -1,4 +1,4 @@
-"""Random numbers for a batch, and the operations that take them: other parameters for every image.
+"""Random draws for a batch, and the operations that use them, with different parameters for every image.
 
 Resizing crops are linear and separable, out = R X C^T for a channel X: with R `[B, h, H]` and C `[B, w, W]`
 two small batched matrix products. Source of the filters: Pillow's `Resample.c`.
@@ -16,21 +16,21 @@ from zoo.data import ops
 from zoo.errors import DataError
 
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
-CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation take the three slots of an order
-BLOCK = 16  # pixels that a blur makes at once
-LARGE = 64 * 64  # pixels of an image from which on a processor resizes each one by itself
-DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues where red, green, blue are smallest
+CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation fill the three slots of an order
+BLOCK = 16  # output pixels that a blur computes in one product
+LARGE = 64 * 64  # pixels of an image above which a CPU resizes images one by one
+DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues at which red, green and blue are smallest
 
 
 class Draws:
-    """Numbers drawn on the host for all `total` images of a batch, cut to those from `start` to `stop`."""
+    """Random numbers drawn on the host for all `total` images of a batch; returns rows `start` to `stop`."""
 
     def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
         self._generator, self._total, self._start = generator, total, start
         self._count = (total if stop is None else stop) - start
 
     def rand(self, *shape: int | None) -> Tensor:
-        """Return numbers from U[0, 1) of a shape that has None in the place of the images."""
+        """Return numbers from U[0, 1); the shape has None for the dimension of the images."""
         sizes = [self._total if size is None else size for size in shape]
         drawn = torch.rand(sizes, generator=self._generator)
         return drawn.narrow(shape.index(None), self._start, self._count)
@@ -44,20 +44,20 @@ class Draws:
         return (self.rand(None) * high).floor_().clamp_(max=high - 1)  # rounding may reach `high` itself
 
     def chosen(self, p: float) -> Tensor:
-        """Return for which images something of probability `p` happens `[B]`, bool."""
+        """Return a mask `[B]`, bool, that is True with probability `p`."""
         return self.rand(None) < p
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on `device`, copied without making the host wait: from pinned memory to a GPU."""
+    """Return a tensor on `device`, copied without blocking the host (to a GPU from pinned memory)."""
     pins = device.type == "cuda" and tensor.device.type == "cpu"
     return (tensor.pin_memory() if pins else tensor).to(device, non_blocking=True)
 
 
 def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """Change in place, and return, those of `images` `[B, ...]` that are `chosen` `[B]`, each in its shape.
+    """Apply `change` in place to those of `images` `[B, ...]` that are `chosen` `[B]`, and return all images.
 
-    What is chosen is known on the host, so that a GPU computes no others and is not waited for.
+    The mask is on the host, so that a GPU computes only the chosen images and is not waited for.
     """
     index = chosen.nonzero()[:, 0]
     if len(index) == 0:
@@ -78,12 +78,12 @@ def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws)
             made[row] = F.interpolate(part, made.shape[2:], mode="bilinear", antialias=True)[0]
         return made
     top, left, h, w = to_device(boxes, images.device)
-    # both at once: what lies beyond the shorter side has no weight
+    # rows and columns at once: pixels beyond the shorter side have no weight
     start, length = torch.cat([top, left]), torch.cat([h, w])
     matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
     rows, cols = torch.tensor_split(matrices, 2)
     wide = torch.bmm(images.flatten(1, 2), cols[..., :width].mT).view(*images.shape[:3], op.size)
-    leaves = op.interpolation == "bicubic"  # 0..1: Pillow clips after each pass
+    leaves = op.interpolation == "bicubic"  # values may leave 0..1; Pillow clips after each pass
     out = rows[:, None, :, :height] @ (wide.clamp_(0, 1) if leaves else wide)
     return out.clamp_(0, 1) if leaves else out
 
@@ -91,7 +91,7 @@ def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws)
 def crop_boxes(op: ops.RandomResizedCrop, height: int, width: int, draws: Draws) -> tuple[Tensor, ...]:
     """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
     area = draws.uniform(op.scale[0], op.scale[1], 10) * (height * width)
-    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # else the central crop
+    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # of 10 attempts
     w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
@@ -124,7 +124,7 @@ def resample_matrix(start: Tensor, length: Tensor, size: int, source: int, inter
 
 
 def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
-    """Blur each image by a standard deviation of its own; DataError for a kernel too large for the images."""
+    """Blur each image with its own standard deviation; DataError if the kernel is too large."""
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
         raise DataError(f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width}")
@@ -136,16 +136,16 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
 def blur(images: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
     """Return torchvision's Gaussian blur of each image by its `sigma` `[B]`, edges reflected.
 
-    Rows, then columns, are cut into blocks of `BLOCK` pixels with what reaches into them: a matrix product
-    for each does a fraction of the work of one for all, and takes a fraction of the time of a convolution.
+    Rows, then columns, are cut into blocks of `BLOCK` pixels plus the kernel's reach. One small product per
+    block does far less work than one product for all, and is much faster than a convolution.
     """
     height, width = images.shape[-2:]
     taps = torch.arange(kernel_size, device=images.device)
     sigma = to_device(sigma, images.device).clamp(min=1e-6)[:, None]
     kernel = torch.exp(-0.5 * ((taps - kernel_size // 2) / sigma) ** 2)
-    reach = BLOCK + kernel_size - 1  # pixels that a block is made of
+    reach = BLOCK + kernel_size - 1  # input pixels of a block
     tap = torch.arange(reach, device=images.device)[:, None] - torch.arange(BLOCK, device=images.device)
-    kernel = F.pad(kernel / kernel.sum(1, keepdim=True), [0, 1])  # the last one is for pixels too far away
+    kernel = F.pad(kernel / kernel.sum(1, keepdim=True), [0, 1])  # a zero for pixels out of reach
     band = kernel[:, torch.where((tap < 0) | (tap >= kernel_size), kernel_size, tap)]  # [B, reach, BLOCK]
     padded = F.pad(images, [kernel_size // 2] * 4, mode="reflect")
     rows = F.pad(padded, [0, -width % BLOCK, 0, -height % BLOCK]).unfold(3, reach, BLOCK)
@@ -160,7 +160,7 @@ def horizontal_flip(op: ops.HorizontalFlip, images: Tensor, draws: Draws) -> Ten
 
 
 def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
-    """Pad with zeros and take a window of `size` x `size` pixels; DataError for smaller images."""
+    """Pad with zeros and crop `size` x `size` pixels; DataError if images are smaller."""
     height, width = images.shape[-2:]
     room = [length + 2 * op.padding - op.size for length in (height, width)]
     if min(room) < 0:
@@ -186,12 +186,12 @@ def random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
     ]
     grid = F.affine_grid(to_device(torch.stack(theta, 1), images.device), list(images.shape), False)
     moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
-    inside = ((grid >= -1) & (grid < 1)).all(-1)  # Pillow blends nothing in from outside
+    inside = ((grid >= -1) & (grid < 1)).all(-1)  # Pillow does not blend with the outside
     return moved * inside[:, None]
 
 
 def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
-    """Blacken a square around a random centre; what of it lies outside the image is cut off."""
+    """Blacken a square around a random centre; it may extend beyond the image."""
 
     def covered(center: Tensor, length: int) -> Tensor:
         start = (center - (size / 2).floor())[:, None]
@@ -207,13 +207,13 @@ def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
 
 
 def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
-    """Change brightness, contrast, saturation and hue of each image `[B, 3, H, W]` in its own order.
+    """Change brightness, contrast, saturation and hue of each image `[B, 3, H, W]` in its own random order.
 
-    The order of three and the place of hue among them, each uniform, make the uniform order of four; hue,
-    which costs most, is so computed once. The others are affine maps of colours, x -> f x + (1 - f) base.
+    A uniform order of three and a uniform position of hue give a uniform order of four, and hue, the most
+    expensive, is computed only once. The others are affine maps of colours, x -> f x + (1 - f) base.
     """
     order = draws.rand(None, 3).argsort(1)
-    hue_slot = draws.randint(4.0) if op.hue > 0 else draws.randint(4.0) * 0  # how many come before hue
+    hue_slot = draws.randint(4.0) if op.hue > 0 else draws.randint(4.0) * 0  # operations before hue
     chosen = draws.chosen(op.p)
     limits = ((max(0.0, 1 - s), 1 + s) for s in (op.brightness, op.contrast, op.saturation))
     factors = torch.stack([draws.uniform(low, high) for low, high in limits], 1)
@@ -223,7 +223,7 @@ def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
         luminance = torch.tensor(LUMINANCE)
         factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
         matrix = factor[..., None] * torch.eye(3)  # [B, slot, 3, 3]
-        # to every row the grey value, or [B, slot, 3] of the channels' means
+        # add the grey value to every row; for contrast its mean, from [B, slot, 3] weights of channel means
         matrix += ((1 - factor) * (order == SATURATION)[..., None] * luminance)[:, :, None]
         of_mean = (1 - factor) * (order == CONTRAST)[..., None] * luminance
         after = hue_slot[:, None] <= torch.arange(SLOTS)  # [B, slot]
@@ -246,20 +246,20 @@ def _map_colors(pixels: Tensor, matrix: Tensor, of_mean: Tensor) -> Tensor:
 
 
 def shift_hue(images: Tensor, hue: Tensor) -> Tensor:
-    """Turn the hue of each image by `hue` `[B]` turns, at the same HSV value and chroma.
+    """Rotate the hue of each image by `hue` `[B]` turns, keeping HSV value and chroma.
 
-    With V the largest of a pixel's channels, C = V - the smallest, and h its hue in turns, a channel is
-    V - C clamp(2 - 6 d, 0, 1) = V - 2 C + 6 C clamp(d, 1/6, 2/6), d the distance on the colour wheel from
-    h to the hue where the channel is darkest: half a turn, 5/6 and 1/6 of one. Saturation is never formed.
+    With V a pixel's largest channel, C = V - its smallest and h its hue in turns, a channel is
+    V - C clamp(2 - 6 d, 0, 1) = V - 2 C + 6 C clamp(d, 1/6, 2/6), where d is the distance on the colour wheel
+    from h to the hue at which the channel is darkest (`DARKEST`). Saturation is not needed.
     """
     red, green, blue = images.unbind(1)
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
-    not_red, not_green = (value - red).sign_(), (value - green).sign_()  # 0 or 1; faster than a condition
+    not_red, not_green = (value - red).sign_(), (value - green).sign_()  # 0 or 1; faster than torch.where
     if_green = torch.add(blue - red, chroma, alpha=2)
     if_blue = torch.add(red - green, chroma, alpha=4)
     sixths = torch.lerp(green - blue, torch.lerp(if_green, if_blue, not_green), not_red)
-    sixths /= chroma.clamp(min=1e-8)  # grey pixels: any hue gives the same pixel, as chroma is 0
+    sixths /= chroma.clamp(min=1e-8)  # for grey pixels the hue does not matter
     shifted = hue[:, None] - to_device(torch.tensor(DARKEST), images.device)  # [B, 3]
     distance = torch.add(shifted[..., None, None], sixths[:, None], alpha=1 / 6)
     distance = distance.sub_(distance.round()).abs_().clamp_(1 / 6, 2 / 6)
@@ -279,5 +279,5 @@ def grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
 
 
 def solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
-    """Invert values of at least 128 / 255, after rounding to 8 bits as Pillow has them."""
+    """Invert values of at least 128 / 255, compared after rounding to 8 bits like Pillow."""
     return only(draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= 128, 1 - x, x), images)
