@@ -1,6 +1,6 @@
-"""Measures of features: linear probe, weighted kNN, few-shot, retrieval, learned centers; and their metrics.
+"""Evaluation of features: linear probe, weighted kNN, few-shot, retrieval, learned centers; and metrics.
 
-What is named here is for any program's own features, and is imported when it is used.
+The names here work on any program's own features and are imported on first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""`zoo.embed`: features of images of one's own, and the files that hold them."""
+"""`zoo.embed`: compute features of your own images and write them to a file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Embedding(NamedTuple):
     """Features of images, for search, clustering, plots.
 
     Attributes:
-        features: `[N, D]`, float32, on the CPU, as the encoder gave them: not of length 1.
-        names: N of them: paths relative to the folder, or what the data set calls the images.
-        labels: class of each image `[N]`, int64; None where there are no classes.
-        class_names: in the order of the labels; empty where there are none.
+        features: `[N, D]`, float32, on the CPU, as the encoder returns them (not normalised).
+        names: N names: paths relative to the folder, or the data set's names of the images.
+        labels: class of each image `[N]`, int64; None without classes.
+        class_names: in the order of the labels; empty without classes.
         left_out: name and error of each image that could not be read.
-        about: plain values: encoder, the SHA-256 of its weights, data, split, preprocess.
+        about: plain values: encoder, SHA-256 of its weights, data, split, preprocess.
     """
 
     features: Tensor
@@ -55,19 +55,19 @@ def embed(
 
     Args:
         release_or_model: as in `zoo.evaluate`.
-        data: any, see `zoo.data.any_data.Data`. The images of a folder may lie at any depth.
-        split: when None, all images of a folder, or of data in one part; else the test part.
+        data: any, see `zoo.data.any_data.Data`. A folder's images may be at any depth.
+        split: None: all images of a folder or of data without splits, else the test split.
         out: file to write the features to, .npz or .parquet, see `write_embedding`.
-        preprocess: of a model alone, as in `zoo.evaluate`.
+        preprocess: for a model that is not a release, as in `zoo.evaluate`.
         device: "auto", "cpu" or "cuda".
-        workers: processes that decode images; those of the release's recipe when None.
-        max_bad_images: up to this many unreadable images are left out, with a warning that names them.
+        workers: processes that decode images; None: as in the release's recipe.
+        max_bad_images: up to this many unreadable images are skipped, with a warning that names them.
 
     Raises:
         ZooError: for a model that ends in a classifier, missing data, more unreadable images than the limit,
             or a file that cannot be written.
     """
-    if out is not None:  # before anything is encoded
+    if out is not None:  # fail before anything is encoded
         check_writable(Path(out), "out", ".npz .parquet")
         if Path(out).suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
             raise ZooError(f'out: "{out}" needs the package pyarrow: pip install pyarrow')
@@ -87,13 +87,13 @@ def embed(
 
 
 def write_embedding(found: Embedding, file: Path) -> None:
-    """Write an embedding whole or not at all; raise `ZooError` where that fails.
+    """Write an embedding atomically; raise `ZooError` if that fails.
 
-    - `.npz`: arrays `features`, `names`, and where there are classes `labels`, `class_names`; `about`, JSON.
-    - `.parquet`: a row an image, columns `file`, `label` (the class's name) and `feature`, a list of D
-      float32; `about` is in the schema's metadata.
+    - `.npz`: arrays `features`, `names`, and with classes `labels` and `class_names`; `about` as JSON.
+    - `.parquet`: one row per image, columns `file`, `label` (the class name) and `feature` (a list of D
+      float32); `about` is in the schema's metadata.
 
-    Bytes of a name that are no UTF-8 become backslash, x and two digits.
+    Bytes of a name that are not UTF-8 become a backslash, x and two hex digits.
     """
     names, class_names = (
         [each.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for each in texts]
@@ -105,7 +105,7 @@ def write_embedding(found: Embedding, file: Path) -> None:
         arrays: dict[str, Any] = {"features": found.features.numpy(), "names": np.array(names)}
         if found.labels is not None:
             arrays |= {"labels": found.labels.numpy(), "class_names": np.array(class_names)}
-        with temporary.open("wb") as stream:  # given a name, NumPy would add ".npz" to it
+        with temporary.open("wb") as stream:  # NumPy would append ".npz" to a file name
             np.savez(stream, **arrays, about=np.array(about))
 
     def parquet(temporary: Path) -> None:

@@ -1,4 +1,4 @@
-"""Images to features: any encoder, any images."""
+"""Encode images to features, with any encoder."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from zoo.training.precision import float32_products
 from zoo.training.progress import say, show_images
 
 CPU = torch.device("cpu")
-CACHE_BYTES = 4 << 30  # of all features that are kept
-_IMAGENET_CLASSES = {1000, 21841, 21843}  # no projection has as many outputs by chance
+CACHE_BYTES = 4 << 30  # limit of the feature cache
+_IMAGENET_CLASSES = {1000, 21841, 21843}  # output sizes that no projection head would have
 
 
 class Features(NamedTuple):
-    """Encoded images in their order, on the CPU.
+    """Encoded images, in order, on the CPU.
 
     Attributes:
-        features: `[N, D]`, float32, as the model gave them (not normalised).
-        labels: class indices `[N]`, int64; -1 for images that came without.
+        features: `[N, D]`, float32, as the model returns them (not normalised).
+        labels: class indices `[N]`, int64; -1 for images without a label.
     """
 
     features: Tensor
@@ -61,24 +61,24 @@ def extract(
 ) -> Features:
     """Encode `batches` with `model` in evaluation mode and without gradients.
 
-    The model is moved to `device`, computes in the type of its own parameters, under autocast too, and keeps
-    the mode of each of its modules.
+    The model is moved to `device` and computes in its parameters' dtype, even under autocast. The modes of
+    its modules are restored.
 
     Args:
         model: maps images `[B, 3, H, W]` to features `[B, D]`.
-        batches: images `[B, 3, H, W]`, alone or in pairs with labels `[B]`.
+        batches: images `[B, 3, H, W]`, or pairs of images and labels `[B]`.
         device: where to compute.
         progress: called after each batch with its number of images.
 
     Raises:
-        DataError: when there is no image, or the model's output is not `[B, D]`.
+        DataError: if there are no images, or the model's output is not `[B, D]`.
     """
     device = torch.device(device)
     model.to(device)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     parts: list[Features] = []
     encode: nn.Module | None = None
-    # no_grad, not inference_mode: the features may enter a differentiable loss later
+    # no_grad, not inference_mode: the features may later be used in a differentiable loss
     autocast = torch.autocast(device.type, enabled=False)
     with evaluating(model), torch.no_grad(), autocast, float32_products(), keeping_memory():
         for batch in batches:
@@ -99,16 +99,16 @@ def extract(
 
 
 def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
-    """Return an equivalent form of a model in evaluation mode, faster on a CPU.
+    """Return an equivalent copy of a model in evaluation mode that is faster on a CPU.
 
-    BatchNorm joins the convolution before it, where torch.fx can follow the forward pass; channels are last.
+    BatchNorm is folded into the preceding convolution, if torch.fx can trace the model; uses channels_last.
     """
     normalizes = any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())
     hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.modules())
     if images.device.type != "cpu" or len(images) < 32 or not normalizes or hooked:
-        return model  # it would gain nothing, or somebody's hooks would see a copy's layers
+        return model  # no gain, or hooks would be called with a copy's layers
     for change in (fuse, deepcopy):
-        with suppress(Exception):  # a forward pass may do anything, also keep an answer: hence two sizes
+        with suppress(Exception):  # tracing may fail, or bake in a value: hence two sizes
             form: Any = change(deepcopy(model).float()).to(memory_format=torch.channels_last).to(images.dtype)
             pairs = [(form(some).float(), model(some).float()) for some in torch.split(images[:5], 3)]
             tolerance = torch.finfo(images.dtype).eps ** 0.5
@@ -119,9 +119,9 @@ def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
 
 @dataclass(frozen=True)
 class Encoder:
-    """A headless model, how images become its input, where, and by how many processes (0: this one).
+    """A headless model with its preprocessing, device and number of decoding processes (0: this one).
 
-    `name` is that of the weights, "model" without a `release`; `mirrored` turns every image left to right.
+    `name` is that of the weights, "model" without a `release`; `mirrored` flips every image left to right.
     """
 
     model: nn.Module
@@ -131,11 +131,11 @@ class Encoder:
     device: torch.device = CPU
     workers: int = 0
     mirrored: bool = False
-    _encoded: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # within one call
+    _encoded: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # for one call
 
     @classmethod
     def of_recipe(cls, model: nn.Module, recipe: Recipe) -> Encoder:
-        """Return the encoder of a recipe's training, whose images are read as the recipe says."""
+        """Return the encoder of a recipe's training, with the recipe's preprocessing."""
         view, mean, std = recipe.views.eval, tuple(recipe.data.mean), tuple(recipe.data.std)
         preprocess = Preprocess(view.size, view.crop_pct, view.interpolation, mean, std)
         device = pick_device(recipe.training.device)
@@ -143,7 +143,7 @@ class Encoder:
 
     @property
     def view(self) -> EvalView:
-        """Size, crop and interpolation of the images."""
+        """Size, crop and interpolation of the input images."""
         fields = {"crop_pct": self.preprocess.crop_pct, "interpolation": self.preprocess.interpolation}
         return parse(EvalView, {"size": self.preprocess.input_size, **fields}, self.name)
 
@@ -156,7 +156,7 @@ class Encoder:
             self.view,
             self.preprocess.mean,
             self.preprocess.std,
-            batch_size=64 if self.device.type == "cpu" else 256,  # whose activations stay near its caches
+            batch_size=64 if self.device.type == "cpu" else 256,  # activations of 64 images fit into caches
             device=self.device,
             workers=self.workers,
             errors=errors,
@@ -165,16 +165,16 @@ class Encoder:
         return ((images.flip(-1), labels) for images, labels in batches) if self.mirrored else batches
 
     def encode(self, dataset: ImageDataset) -> Features:
-        """Encode all images of a data set, the same ones once; raise `DataError` for an unreadable one."""
+        """Encode a data set, each one only once; raise `DataError` for an unreadable image."""
         key = repr(dataset.without_labels().describe())
         if key not in self._encoded:
             self._encoded[key] = self._features(dataset)
         return Features(self._encoded[key], torch.from_numpy(dataset.labels.copy()))
 
     def encode_ensemble(self, dataset: ImageDataset, sizes: Sequence[int]) -> Tensor:
-        """Return the means `[N, D]` of the features of each image in several sizes, and mirrored in each.
+        """Return each image's mean features `[N, D]` over several sizes, each also mirrored.
 
-        Raises `ZooError` for a size that the model does not take, `DataError` as `encode`.
+        Raises `ZooError` for a size that the model does not accept, `DataError` as `encode` does.
         """
         found = list[Tensor]()
         for size in sizes:
@@ -186,9 +186,9 @@ class Encoder:
         return torch.stack(found).mean(dim=0)
 
     def _features(self, dataset: ImageDataset) -> Tensor:
-        """Return the features `[N, D]`; those of a release are kept below `$XDG_CACHE_HOME/zoo/features`."""
+        """Return the features `[N, D]`; a release's are cached in `$XDG_CACHE_HOME/zoo/features`."""
         key = None
-        if self.release is not None:  # beside the pixels all this decides the features
+        if self.release is not None:  # everything that determines the features besides the pixels
             config, gpu = self.release.config, self.device.type == "cuda"
             dtypes = sorted({str(each.dtype) for each in self.model.parameters()})
             model = [config["architecture"], config["model_args"], config["zoo"]["weights_sha256"], dtypes]
@@ -207,20 +207,20 @@ class Encoder:
 
 
 def read_features(file: Path, count: int) -> Tensor | None:
-    """Return the features `[count, D]` that a file of the cache holds; None where it is not whole."""
+    """Return the features `[count, D]` in a cache file; None if it is missing or damaged."""
     with suppress(OSError, SafetensorError, LookupError, TypeError):
         with safe_open(file, "pt") as stored:
             features, recorded = stored.get_tensor("features"), stored.metadata()["sha256"]
         if len(features) == count and hashlib.sha256(features.numpy().data).hexdigest() == recorded:
-            os.utime(file)  # what is used stays longest
+            os.utime(file)  # the least recently used file is deleted first
             return cast(Tensor, features)
     return None
 
 
 def keep_features(features: Tensor, file: Path) -> None:
-    """Write features to a file of the cache; of more than `CACHE_BYTES` the least recently used go."""
+    """Write features to a cache file, and delete the least recently used beyond `CACHE_BYTES`."""
     told = {"sha256": hashlib.sha256(features.numpy().data).hexdigest()}
-    with suppress(OSError, SafetensorError):  # a cache that cannot be written is none
+    with suppress(OSError, SafetensorError):  # do without a cache that cannot be written
         write_atomic(file, lambda temporary: save_file({"features": features}, temporary, told))
         left = CACHE_BYTES
         for old in sorted(file.parent.iterdir(), key=lambda old: -old.stat().st_mtime_ns):
@@ -237,11 +237,11 @@ def open_encoder(
     workers: int | None = None,
     classifies: bool = False,
 ) -> Encoder:
-    """Return the encoder of a release, or a model as one; arguments are those of `zoo.evaluate`.
+    """Return the encoder of a release, or wrap a model as one; arguments are those of `zoo.evaluate`.
 
     Raises:
-        ZooError: for a device or number of workers that cannot be, a name that means nothing, `preprocess`
-            for a release, or a model that ends in a classifier, unless it `classifies`.
+        ZooError: for an unavailable device, an invalid number of workers, an unknown name, `preprocess` for a
+            release, or a model that ends in a classifier, unless it `classifies`.
     """
     if workers:
         check_number("workers", workers, 0)
@@ -265,20 +265,20 @@ def open_encoder(
 def encode_images(
     dataset: ImageDataset, encoder: Encoder, doing: str, max_bad_images: int = 0
 ) -> tuple[Tensor, list[int], dict[str, str]]:
-    """Encode all images, saying what is done; leave unreadable ones out, up to a limit, with a warning.
+    """Encode all images, showing progress; skip unreadable ones up to a limit, with a warning.
 
     Returns:
-        Features `[N, D]`; the images' places in the data set, ascending; what was left out: name and error.
+        Features `[N, D]`; the images' indices in the data set, ascending; name and error of those skipped.
 
     Raises:
-        DataError: for more unreadable images than the limit, or nothing else, with the first one's error.
+        DataError: if more images are unreadable than the limit, or all are, with the first one's error.
     """
     check_number("max_bad_images", max_bad_images, 0)
     errors: dict[int, str] = {}
 
     def readable() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in encoder.batches(dataset, errors=errors):
-            if len(errors) <= max_bad_images:  # else the others are only counted
+            if len(errors) <= max_bad_images:  # beyond the limit, only count the unreadable ones
                 yield batch
         if len(errors) > max_bad_images or len(errors) == len(dataset):
             said = f"images: {next(iter(errors.values()))}"
@@ -297,15 +297,15 @@ def encode_images(
 
 
 def check_number(name: str, value: object, least: int) -> None:
-    """Raise `ZooError` naming an argument that is no whole number of at least `least`."""
+    """Raise `ZooError` naming an argument that is not an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ZooError(f"{name}: found {value!r}, expected {least} or more")
 
 
 def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
-    """Return how images become the input of `model`: as given, as its `pretrained_cfg` says, or ImageNet's.
+    """Return the preprocessing for `model`: as given, from its `pretrained_cfg`, or ImageNet's.
 
-    A `ZooError` names the field of what is no `Preprocess`.
+    A `ZooError` names the invalid field of a given one.
     """
     where, plain = "preprocess", asdict(given) if isinstance(given, Preprocess) else given
     if plain is None:
@@ -313,7 +313,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
         try:
             plain = resolve_data_config(pretrained_cfg=known or {"input_size": (3, 224, 224)})
             size = backbones.size_built_for(model) or plain["input_size"][-1]
-        except (TypeError, AttributeError, KeyError, IndexError) as error:  # made by hand
+        except (TypeError, AttributeError, KeyError, IndexError) as error:  # a hand-made one
             raise ZooError(f"{where}: none of timm's ({error}); give preprocess=") from None
         plain = {key: plain[key] for key in Input.model_fields if key in plain} | {"input_size": size}
         if not known:
@@ -323,9 +323,9 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
 
 
 def check_encoder(model: nn.Module, size: int) -> None:
-    """Raise `ZooError` for a model of other images than `[B, 3, size, size]`, or with a classifier.
+    """Raise `ZooError` if a model does not accept images `[B, 3, size, size]`, or ends in a classifier.
 
-    That is timm's, or a last linear layer with as many outputs as ImageNet has classes.
+    A classifier is timm's, or a last linear layer with as many outputs as ImageNet has classes.
     """
     output, given = backbones.check_input(model, size), cast(Any, model)
     width = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None

@@ -48,32 +48,31 @@ def evaluate(
     Args:
         release_or_model: a release, its name or folder; `timm:ARCH.TAG` for timm's own weights without their
             classifier; or a headless model, images `[B, 3, S, S]` to features `[B, D]`, for "classifier" one
-            that makes scores `[B, C]` of the data's classes. It may be compiled, a `DataParallel`, in bf16.
-        protocol: on features that are computed once, "linear", "knn", "few_shot", "retrieval" or "classifier"
-            (the learned centers); trained on augmented images, for figures that are compared with papers,
-            "linear_full", the published linear evaluation, or "semi_supervised". Several, in a list, compute
-            the features once.
-        data: the release's own when None; else any, see `zoo.data.any_data.Data`. Of other data in one part
-            protocols that train hold a fifth out, the others measure all images. "classifier" does without
-            some of the release's classes, told by their names.
-        preprocess: of a model alone, how its images are made: a `zoo.release.Preprocess`, or a mapping with
-            its fields. When None, as its `pretrained_cfg` says; without one ImageNet's, with a warning.
+            that returns scores `[B, C]` of the data's classes. It may be compiled, `DataParallel`, in bf16.
+        protocol: on features that are computed once: "linear", "knn", "few_shot", "retrieval" or "classifier"
+            (the learned centers). Trained on augmented images, for comparison with papers: "linear_full", the
+            published linear evaluation, or "semi_supervised". A list of several computes the features once.
+        data: the release's own when None; else any, see `zoo.data.any_data.Data`. If other data have no test
+            split, protocols that train hold out a fifth, and the others measure all images. For "classifier"
+            some of the release's classes may be missing; they are matched by name.
+        preprocess: for a model that is not a release: a `zoo.release.Preprocess`, or a mapping with its
+            fields. When None, from its `pretrained_cfg`; without one ImageNet's, with a warning.
         device: "auto", "cpu" or "cuda".
-        workers: processes that decode images; those of the release's recipe when None.
-        save: record the entry in the release's metrics.json and card, if it is a folder of yours.
-        out: folder for the state of a training. When None, one that is named by all that decides the result,
-            in `run` of a release's folder of yours, else in `runs/NAME`; of several trainings, in `out`.
-        resume: go on with that training from its last checkpoint, or begin if there is none.
-        **settings: of the protocol, e.g. `k=200`. On a release's own data those that are not given are the
-            recorded ones, so that the recorded figure is repeated; else the protocol's defaults.
+        workers: processes that decode images; None: as in the release's recipe.
+        save: record the entry in the release's metrics.json and card, if it is a local folder.
+        out: folder for the state of a training. When None, it is named by everything that determines the
+            result, in `run` of a local release folder, else in `runs/NAME`; several trainings go into `out`.
+        resume: continue that training from its last checkpoint, or start if there is none.
+        **settings: of the protocol, e.g. `k=200`. On a release's own data they default to the recorded ones,
+            which repeats the recorded figure, otherwise to the protocol's defaults.
 
     Returns:
-        The entry of metrics.json, of several protocols each one's by its name; of a model also `preprocess`.
-        Test labels enter only the metrics.
+        The entry of metrics.json, or for several protocols a dict of entries by name; for a model also
+        `preprocess`. Test labels enter only the metrics.
 
     Raises:
         Interrupted: when a training is stopped by a signal, after saving its state.
-        ZooError: for what cannot be measured, naming it.
+        ZooError: naming what cannot be measured and why.
     """
     names = [*map(str, protocol)] if isinstance(protocol, list | tuple) else [str(protocol)]
     if len({*names}) < max(1, len(names)):
@@ -85,11 +84,11 @@ def evaluate(
     recorded = dict[str, dict[str, Any]]()
     if release is not None and place.is_own:
         words = data_words(release.config["zoo"]["dataset"])
-        for entry in reversed(release.metrics["evaluations"]):  # of several, the first one counts
+        for entry in reversed(release.metrics["evaluations"]):  # the first of several wins
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
             if is_own(entry, words):
                 recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
-    # every mistake shows before anything is measured
+    # report every mistake before anything is measured
     protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]
     idle = [name for name in names if name not in TRAINED]
     if idle and (out is not None or resume):
@@ -102,7 +101,7 @@ def evaluate(
     found = dict[str, dict[str, Any]]()
     for each in protocols:
         entry = found[each.protocol] = _evaluate(encoder, place, each, centers, run)
-        if release is None:  # whose own config.json would say it
+        if release is None:  # a release has it in config.json
             entry["preprocess"] = asdict(encoder.preprocess)
         elif save and release.writable:
             release.add_evaluation(entry)
@@ -112,7 +111,7 @@ def evaluate(
 def _evaluate(
     encoder: Encoder, place: Given, protocol: Protocol, centers: Centers | None, run: ProbeRun
 ) -> dict[str, Any]:
-    """Run one of the protocols with the features that others have left in `encoder`."""
+    """Run one of the protocols, reusing features that earlier ones left in `encoder`."""
     (config, root, is_own), release = place, encoder.release
     classifies = isinstance(protocol, ClassifierProtocol)
     reads_training = not classifies and getattr(protocol, "gallery", "train") == "train"
@@ -120,10 +119,10 @@ def _evaluate(
         config = all_as_test(config)
     open_split = partial(open_own, release) if release is not None and is_own else open_dataset
     test_set, train_set = open_split(config, "test", root), None
-    # what a model with a classifier was trained on is not known: the data's training images do not tell
+    # a classifier model may have been trained on other data, so the training images here do not count
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
-        if not is_own:  # of its own the training has told
+        if not is_own:  # for its own data the training has warned already
             warn_of_shared(train_set, test_set)
     searched = (train_set if reads_training else None) or test_set
     if not classifies and (searched.class_counts > 0).sum() < 2:
@@ -139,9 +138,9 @@ def _evaluate(
 
 
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
-    """Return data with the classes of the release's centers, matched by name; some may be missing.
+    """Return data relabelled to the classes of the release's centers, matched by name; some may be missing.
 
-    As many classes of altogether other names are taken in their order for those of timm's own weights.
+    For timm's own weights, equally many classes with entirely different names are matched by order.
     """
     ours, theirs = dataset.class_names, release.class_names
     if ours == theirs:
@@ -161,11 +160,11 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
 
 
 def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> ImageDataset:
-    """Open a split of the data that a release was trained on: the images that it lists, in their order.
+    """Open a split of the data that a release was trained on: the images it lists, in their order.
 
-    A `DataError` refuses a copy that lacks some of these, or whose classes have other names.
+    DataError if a copy lacks some of them, or its classes have other names.
     """
-    if release.config["zoo"].get("images_sha256") is None:  # it lists none
+    if release.config["zoo"].get("images_sha256") is None:  # no list
         return open_dataset(config, split, root)
     was = f"{release.name} was {'trained' if split == 'train' else 'measured'}"
     try:
@@ -179,10 +178,10 @@ def open_own(release: Release, config: DataConfig, split: Split, root: Root) -> 
 
 
 def own_data(release: Release, data: Data = None) -> Given:
-    """Return the data that a release was trained on, with the true labels, or what is given in their place.
+    """Return the data that a release was trained on, with true labels, or the data given instead.
 
-    A folder of other names, labels or content is other data; listed images are for `open_own`. A `DataError`
-    is as of `resolve`, or for a converted release, which names no data, without any.
+    A folder with other names, labels or content is other data; for listed images see `open_own`. DataError as
+    in `resolve`, or if a converted release, which names no data, is given none.
     """
     section = release.recipe.get("data")
     if data is None and section is None:
@@ -191,7 +190,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
     if given.is_own and data is not None and release.config["zoo"].get("images_sha256") is None:
         found = None
-        with suppress(DataError):  # a test part alone is not the release's own
+        with suppress(DataError):  # a test split alone is not the release's own
             found = open_dataset(given.config, "train", given.root).describe()["sha256"]
         recorded = release.config["zoo"]["dataset"]
         if found != recorded.get("sha256"):

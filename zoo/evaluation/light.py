@@ -1,4 +1,4 @@
-"""The parts of evaluation that need no torch: a protocol's settings, and metrics as a table."""
+"""The parts of evaluation that do not need torch: protocol settings, and metrics as a table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +20,10 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
 
 
 def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:
-    """Return a table of metrics by name, a line each: in percent, one decimal, `-` where there is none.
+    """Return a table of metrics, one line per name, in percent with one decimal; `-` if there is none.
 
     Accuracies have the same columns in every table; calibration error (ECE), recalls and mean average
-    precision have one where there are some. An interval is in brackets. `first` is over the names.
+    precision only where present. Intervals are in brackets. `first` is the header of the names.
     """
     keys = {key for metrics in rows.values() for key in metrics}
     if "accuracy" in keys:

@@ -24,7 +24,7 @@ class LinearClassifier:
 
     Attributes:
         weight: `[C, D]`, float64; standardisation is folded in.
-        bias: `[C]`; minus infinity for a class without training images, which is never predicted.
+        bias: `[C]`; minus infinity for classes without training images, which are never predicted.
         l2: strength used: the loss is mean cross-entropy + l2 / 2 * |W|^2 on standardised features.
     """
 
@@ -49,26 +49,26 @@ def fit_linear(
     seed: int = 0,
     balanced: bool = False,
 ) -> LinearClassifier:
-    """Fit on training features; cross-validation over all of them chooses the strength of the penalty.
+    """Fit a linear classifier on training features; cross-validation chooses the penalty's strength.
 
-    Every image is held out once, but for the only one of a class, and the strength with the lowest
-    cross-entropy of held-out images wins; with that, all are fitted. Test data is no argument, so nothing can
-    be selected on it. Cross-entropy is continuous, and in float64 the fit reaches its one minimum: so the
-    figure is the same on any processor. Features are standardised by the rows that are fitted.
+    Every image is held out once, except a class's only one. The strength with the lowest held-out
+    cross-entropy is used to fit all images. Test data is not an argument, so nothing can be selected on it.
+    Cross-entropy is continuous, and in float64 the fit reaches its unique minimum, so that the result is the
+    same on any processor. Features are standardised with the statistics of the fitted rows.
 
     Args:
         features: `[N, D]`.
         labels: `[N]`, from 0 to C - 1.
         num_classes: C.
         l2_grid: strengths of the penalty on the weights (the bias has none).
-        folds: parts of the training images.
-        select: whether held-out images count alike ("accuracy") or classes do ("balanced_accuracy").
-        seed: decides the folds.
+        folds: number of cross-validation folds.
+        select: weigh held-out images equally ("accuracy") or classes equally ("balanced_accuracy").
+        seed: of the folds.
         balanced: weigh each image by N / (classes present * images of its class).
 
     Raises:
-        ZooError: for features or labels that do not fit, fewer than two classes, a choice to make when no
-            class has two images, or an impossible setting.
+        ZooError: for features and labels that do not match, fewer than two classes, several strengths when no
+            class has two images, or an invalid setting.
     """
     grid = sorted({float(l2) for l2 in l2_grid}, reverse=True)
     if not grid or not all(0 < l2 < math.inf for l2 in grid) or folds < 2:
@@ -91,9 +91,9 @@ def fit_linear(
 def _cross_validate(
     x: Tensor, y: Tensor, grid: Sequence[float], folds: int, select: str, seed: int, balanced: bool
 ) -> float:
-    """Return the strength with the lowest cross-entropy of images that the fit did not see."""
+    """Return the strength with the lowest cross-entropy on held-out images."""
     counts = torch.bincount(y)
-    # a class's images go round the folds, from another fold for each class: rare ones fill no single fold
+    # each class is dealt over the folds from a different start, so that rare classes do not share one fold
     rank = rank_in_class(y, derive_seed("linear", seed, "split"))
     fold = torch.where(counts[y] > 1, (rank + y) % folds, -1)
     if int(fold.max()) < 0:
@@ -107,7 +107,7 @@ def _cross_validate(
     share = (fold >= 0).double()
     if select == "balanced_accuracy":
         share = share / torch.bincount(y, weights=share).clamp(min=1)[y]
-    return grid[int((entropy @ share).argmin())]  # of equal ones the strongest
+    return grid[int((entropy @ share).argmin())]  # the strongest of equals
 
 
 def _fits(
@@ -115,25 +115,25 @@ def _fits(
 ) -> list[tuple[Tensor, Tensor]]:
     """Return weight `[C, D]` and bias `[C]` for raw features `[N, D]` at each strength, strongest first.
 
-    Classes `[N]` are 0 to C - 1 without gaps; each fit starts from that of the stronger penalty before.
+    Classes `[N]` are 0 to C - 1 without gaps; each fit starts from the previous, stronger one.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     wide = x.double()
     std, mean = torch.std_mean(wide, dim=0, correction=0)
-    # what rounding leaves of a constant feature is no signal: dividing by it would amplify noise
+    # a constant feature's deviation is only rounding error: dividing by it would amplify noise
     rounding = 10 * torch.finfo(x.dtype).eps * mean.abs()
     scale = torch.where(std > rounding, std, torch.ones_like(std))
     rows = ((wide - mean) / scale).numpy()
-    # of two classes scikit-learn has one row w, the difference of ours; |w|^2 / 2 is what these two cost
+    # for two classes scikit-learn has one row w, the difference of ours, whose penalty is |w|^2 / 2
     two = int(y.max()) == 1
     class_weight = "balanced" if balanced else None
     model: Any = LogisticRegression(tol=tol, max_iter=3000, warm_start=True, class_weight=class_weight)
     fits = []
     for l2 in grid:
         model.set_params(C=(2 if two else 1) / (l2 * len(y)))
-        with warnings.catch_warnings():  # a fit that is nearly there is good enough for any figure
+        with warnings.catch_warnings():  # a fit that has nearly converged is good enough
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(rows, y.numpy())
         weight, bias = torch.tensor(model.coef_), torch.tensor(model.intercept_)

@@ -1,4 +1,4 @@
-"""One evaluation: a protocol answers without knowing the test labels, which only score its answer."""
+"""Run one evaluation: a protocol predicts without access to test labels, which only score the result."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from zoo.training.signals import interruptible
 
 
 def warn_of_shared(train: ImageDataset, test: ImageDataset | None) -> None:
-    """Warn of test images of one's own that are training images too, by their pixels.
+    """Warn if test images are also training images, by their pixels.
 
-    Files of other lengths are not decoded, and none of more than 50,000 images, which would take minutes.
+    Only files of equal length are decoded, and nothing is checked beyond 50,000 images, to save minutes.
     """
     if test is None or test.settings["source"] in ("digits", *CIFAR) or len(train) + len(test) > 50_000:
         return
@@ -54,10 +54,10 @@ def warn_of_shared(train: ImageDataset, test: ImageDataset | None) -> None:
 
 
 class ProbeData:
-    """What a protocol may know: training images with labels, test images without, and their features.
+    """What a protocol can access: training images with labels, test images without, and their features.
 
-    Either set may be None where no protocol will read it. Raises `DataError` if the two sets have other
-    classes, and where features are asked for, for an unreadable image.
+    A set may be None if no protocol reads it. DataError if the sets have different classes, or, when features
+    are computed, an image is unreadable.
     """
 
     def __init__(
@@ -90,16 +90,16 @@ def measure(
     *,
     learned_elsewhere: bool = False,
 ) -> dict[str, Any]:
-    """Run one protocol, and return its entry of metrics.json.
+    """Run one protocol and return its entry of metrics.json.
 
     Args:
-        protocol: what to do.
+        protocol: which one, with its settings.
         data: the encoder and its images.
         test_set: the test images of `data`, with their labels.
         centers: the learned centers, for `classifier`; None for a model that ends in a classifier.
         run: where `linear_full` and `semi_supervised` keep their state.
-        learned_elsewhere: than on the training set here: a class then has many or few images by the centers'
-            own counts, where these are known.
+        learned_elsewhere: the centers were learned on other images: many, medium and few are then defined by
+            their own class counts, if known.
 
     Raises:
         Interrupted: when a training is stopped by a signal, with its state saved.
@@ -149,10 +149,10 @@ def measure(
 def run_protocol(
     protocol: Protocol, data: ProbeData, centers: Centers | None, run: ProbeRun | None = None
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Return a protocol's answer, and what it found on the way. Has no access to test labels.
+    """Return a protocol's predictions and the settings it chose. Has no access to test labels.
 
-    The answer is logits `[N, C]`; of kNN classes `[N]`, of few-shot scores of each draw `[draws, N, C]`, of
-    retrieval the features that are compared `[N, D]`.
+    Predictions are logits `[N, C]`; for kNN classes `[N]`, for few-shot each draw's scores `[draws, N, C]`,
+    for retrieval the features to compare `[N, D]`.
     """
     if isinstance(protocol, TrainedProtocol):
         if run is None:
@@ -166,7 +166,7 @@ def run_protocol(
     if isinstance(protocol, of.KNNProtocol):
         bank = _to_device(data, features)
         found = knn_predict(bank, labels, data.test, k=protocol.k, tau=protocol.tau, num_classes=classes)
-        return found.predictions, {"k": found.settings["k"]}  # fewer where there are fewer images
+        return found.predictions, {"k": found.settings["k"]}  # at most the number of images
     if isinstance(protocol, of.LinearProtocol):
         settings = protocol.model_dump(exclude={"protocol"})
         probe = fit_linear(features, labels, classes, **settings)
@@ -182,7 +182,7 @@ def run_protocol(
 
 
 def _classify(data: ProbeData, centers: Centers | None, protocol: of.ClassifierProtocol) -> Tensor:
-    """Return logits `[N, C]`: of the centers, less `tau` times the log prior, or those that a model makes."""
+    """Return logits `[N, C]`: the centers', minus `tau` times the log prior, or a classifier model's."""
     tau, sizes = protocol.tau, protocol.ensemble
     if tau is not None and (centers is None or (centers.class_counts < 0).any()):
         raise ZooError("classifier: tau: found no training images of each class, which make the prior")
@@ -190,7 +190,7 @@ def _classify(data: ProbeData, centers: Centers | None, protocol: of.ClassifierP
     if centers is None:
         check_features(features, "classifier: scores", dim=data.train_set.num_classes)
         return features
-    if tau is not None:  # a class without training images is then never predicted
+    if tau is not None:  # classes without training images are then never predicted
         bias = post_hoc_adjusted(centers.bias, centers.class_counts, tau=tau)
         weight, bias = mask_classes(centers.weight, bias, centers.class_counts == 0)
         centers = centers._replace(weight=weight, bias=bias)
@@ -198,7 +198,7 @@ def _classify(data: ProbeData, centers: Centers | None, protocol: of.ClassifierP
 
 
 def _to_device(data: ProbeData, features: Tensor) -> Tensor:
-    """Return features on the encoder's GPU where they take less than a sixth of its memory."""
+    """Return features on the encoder's GPU if they take less than a sixth of its memory."""
     device = data.encoder.device
     fits = device.type == "cuda" and 6 * features.nbytes < torch.cuda.mem_get_info(device)[1]
     return features.to(device) if fits else features
@@ -207,10 +207,10 @@ def _to_device(data: ProbeData, features: Tensor) -> Tensor:
 def few_shot_rows(
     labels: Tensor, class_names: Sequence[str], *, shots: int, draws: int, seed: int
 ) -> Iterator[Tensor]:
-    """Yield the rows `[C * shots]`, ascending, of each draw; those of fewer shots are part of those of more.
+    """Yield the ascending rows `[C * shots]` of each draw; fewer shots select a subset of the rows of more.
 
-    `labels` are the classes of the training rows `[N]`, and `seed` is that of all draws. A `DataError` names
-    the classes with fewer rows than `shots`.
+    `labels` are the classes of the training rows `[N]`; one `seed` serves all draws. DataError names the
+    classes with fewer rows than `shots`.
     """
     counts = torch.bincount(labels.cpu(), minlength=len(class_names)).tolist()
     short = [f'"{name}" has {n}' for name, n in zip(class_names, counts, strict=True) if n < shots]
@@ -225,8 +225,8 @@ def class_mean_scores(features: Tensor, labels: Tensor, test: Tensor, *, num_cla
     """Return minus half the squared distance `[N, C]` of unit features to the mean of each class.
 
     SimpleShot's L2N with nearest centroids (Wang et al. 2019, arXiv 1911.04623, section 3): the means are
-    of unit features too. A constant of each row is left out. Features are `[M, D]` with at least one row of
-    each class, labels `[M]`, test features `[N, D]`; a `DataError` refuses others.
+    also of unit features. A constant per row is omitted. Features are `[M, D]` with at least one row of each
+    class, labels `[M]`, test features `[N, D]`; others raise DataError.
     """
     check_features(features, "few_shot: training features")
     check_features(test, "few_shot: test features", dim=features.shape[1])

@@ -1,4 +1,4 @@
-"""How predictions are scored: accuracy overall, per class, by training frequency; calibration; retrieval."""
+"""Metrics: accuracy overall, per class and by training frequency; calibration error; retrieval."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from zoo.functional import frequency_groups
 from zoo.functional.checks import check_features, check_labels
 
 _BINS = 15  # of the calibration error, as in its paper
-BLOCK = 1 << 24  # similarities at a time: 64 MiB, and as much again while they are sorted
+BLOCK = 1 << 24  # similarities computed at a time: 64 MiB, twice that while sorting
 
 
 def classification_metrics(
     predictions: Tensor, labels: Tensor, train_counts: Tensor | None, class_names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return plain, JSON-able figures; every accuracy is a percentage from 0 to 100.
+    """Return plain numbers for JSON; accuracies are percentages from 0 to 100.
 
-    Many, medium and few are means of the accuracies of classes with > 100, 20 to 100 and < 20 training
+    Many, medium and few are mean class accuracies over the classes with > 100, 20 to 100 and < 20 training
     images, as in the long-tail literature, not means over images.
 
     Args:
         predictions: predicted classes `[N]`.
         labels: true classes `[N]`, all known.
-        train_counts: training images of each class `[C]`, or None when that is not known.
-        class_names: C of them.
+        train_counts: training images of each class `[C]`, or None if unknown.
+        class_names: the C class names.
 
     Returns:
         `accuracy`; `balanced_accuracy`, the mean recall of the classes in the test set; `per_class`, C
-        accuracies; `many`, `medium`, `few`; None for what no test image is of, or without `train_counts`;
-        `test_images`, N. A `DataError` is for an empty test set, or classes outside `[0, C)`.
+        accuracies; `many`, `medium`, `few`, None without test images or `train_counts`; `test_images`, N.
+        DataError for an empty test set, or classes outside `[0, C)`.
     """
     num_classes = len(class_names)
     if len(labels) == 0:
@@ -61,7 +61,7 @@ def classification_metrics(
 
 
 def calibration_error(logits: Tensor, labels: Tensor) -> float:
-    """Return the expected calibration error in percent: how far confidence is from accuracy.
+    """Return the expected calibration error in percent, the gap between confidence and accuracy.
 
     ECE = sum over bins m of |B_m| / N * |acc(B_m) - conf(B_m)|, with M = 15 bins ((m - 1) / M, m / M] of the
     predicted class's probability (Guo et al. 2017, arXiv 1706.04599, equation 3). Logits are `[N, C]`, minus
@@ -77,8 +77,8 @@ def calibration_error(logits: Tensor, labels: Tensor) -> float:
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
     """Return the mean of values and half the width of its 95 % interval, t(0.975, n - 1) s / sqrt(n).
 
-    s is the sample standard deviation of the n values (Student's t). The interval is None of a single value,
-    or of the same one every time.
+    s is the sample standard deviation of the n values (Student's t). The interval is None for a single value,
+    or if all are equal.
     """
     count = len(values)
     mean = math.fsum(values) / count
@@ -94,8 +94,8 @@ def draws_metrics(
 ) -> dict[str, Any]:
     """Return each draw's accuracy, the means over draws, and the 95 % interval (Student's t) of `accuracy`.
 
-    Many, medium and few are left out: every class was seen equally often. Scores are `[draws, N, C]`, labels
-    `[N]`; where the scores' softmax is `probable`, it has a calibration error.
+    There is no many, medium and few, since all classes were seen equally often. Scores are `[draws, N, C]`,
+    labels `[N]`; if the scores' softmax gives probabilities (`probable`), calibration error is included.
     """
     each = [classification_metrics(scores.argmax(dim=1), labels, None, class_names) for scores in draws]
     accuracies, balanced = ([metrics[key] for metrics in each] for key in ("accuracy", "balanced_accuracy"))
@@ -115,25 +115,25 @@ def retrieval_metrics(
     num_classes: int,
     k: Sequence[int],
 ) -> dict[str, float | int]:
-    """Return recall@k and mean average precision in percent, by cosine similarity, exact.
+    """Return exact recall@k and mean average precision in percent, by cosine similarity.
 
     Recall@k: the share of queries with an image of their class among the k nearest (Song et al. 2016,
-    arXiv 1511.06452, section 6). Of equally similar images those of other classes count as nearer.
-    Average precision: over the relevant images r, the mean of the share of relevant ones among all that
+    arXiv 1511.06452, section 6). Ties count against the query: images of other classes come first.
+    Average precision: the mean over the relevant images r of the share of relevant ones among all that
     are at least as similar as r (scikit-learn's `average_precision_score`).
-    A query without an image of its class in the gallery is left out of both.
+    Queries without an image of their class in the gallery are left out of both.
 
     Args:
         queries: `[N, D]`.
         labels: classes of the queries `[N]`.
-        gallery: `[M, D]`, on the device to compute on; None: the queries themselves, each without itself.
-        gallery_labels: of the gallery `[M]`.
+        gallery: `[M, D]`, on the device to compute on; None: the queries, each excluding itself.
+        gallery_labels: classes of the gallery `[M]`.
         num_classes: C.
-        k: of the recalls.
+        k: values of k for recall@k.
 
     Returns:
-        `recall_at_K` for each k, `map`, and how many `queries` and `gallery_images` that is over. A
-        `ZooError` is for arguments that do not fit, or without an image of any query's class in the gallery.
+        `recall_at_K` for each k, `map`, and the numbers of `queries` and `gallery_images`. ZooError for
+        arguments that do not match, or if the gallery has no image of any query's class.
     """
     if not k or min(k) < 1:
         raise ZooError(f"retrieval: found k = {list(k)}, expected one or more numbers from 1")
@@ -144,7 +144,7 @@ def retrieval_metrics(
     check_features(bank, "retrieval: gallery features", dim=queries.shape[1])
     check_labels(labels, "retrieval: query labels", count=len(queries), num_classes=num_classes)
     check_labels(others, "retrieval: gallery labels", count=len(bank), num_classes=num_classes)
-    if len(torch.unique(others)) < 2:  # whatever is found is of the class
+    if len(torch.unique(others)) < 2:  # every result would be correct
         raise DataError("retrieval: found a gallery of 1 class, expected two or more")
     bank, others, labels = F.normalize(bank.float(), dim=1), others.cpu(), labels.cpu()
     first, precision = [], []
@@ -155,10 +155,10 @@ def retrieval_metrics(
         for rows in torch.split((labels == label).nonzero().flatten(), max(1, BLOCK // len(bank))):
             unit = F.normalize(queries[rows.to(queries.device)].to(bank), dim=1)
             similarity = unit @ bank.T
-            if alone:  # a query itself sorts before all others, and is left out
+            if alone:  # exclude the query itself, which is sorted before all others
                 similarity[torch.arange(len(rows)), rows] = -torch.inf
             own = _sorted(similarity[:, relevant.to(bank.device)])[:, int(alone) :].contiguous()
-            # how many are at least as similar as each relevant image, relevant or not
+            # the number of images, relevant or not, at least as similar as each relevant one
             above = len(bank) - torch.searchsorted(_sorted(similarity), own, side="left")
             above_own = own.shape[1] - torch.searchsorted(own, own, side="left")
             first.append(1 + (above - above_own)[:, -1].cpu())
@@ -175,6 +175,6 @@ def retrieval_metrics(
 
 
 def _sorted(values: Tensor) -> Tensor:
-    """Sort `[B, M]` along its rows, ascending; NumPy's sort takes a tenth of torch's time on a CPU."""
+    """Sort the rows of `[B, M]`, ascending; on a CPU NumPy sorts ten times as fast as torch."""
     on_cpu = values.device.type == "cpu"
     return torch.from_numpy(np.sort(values.numpy(), axis=1)) if on_cpu else values.sort(dim=1).values

@@ -1,4 +1,4 @@
-"""`zoo.predict`: classes of images, by a release's learned centers."""
+"""`zoo.predict`: classify images with a release's learned centers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zoo.release import Release
 
 
 class Prediction(NamedTuple):
-    """An image, by its path or as "image 3", and its classes with probabilities, most probable first."""
+    """An image (its path, or e.g. "image 3") and its classes with probabilities, most probable first."""
 
     image: str
     classes: tuple[tuple[str, float], ...]
@@ -36,12 +36,12 @@ def predict(
 ) -> tuple[Prediction, ...]:
     """Classify images with the learned class centers.
 
-    `data`: a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; `top` tells how many
-    classes of each are returned, all where there are fewer. Other arguments are those of `embed`.
+    `data` is a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; `top` is the number of
+    classes to return, at most all. Other arguments are those of `embed`.
 
     Returns:
-        For each image, in order, its classes and their probabilities, the softmax of the classifier's logits:
-        no class prior is added, see `prior_words`. A `ZooError` is for a release without centers.
+        For each image, in order, its classes and their probabilities, the softmax of the classifier's logits;
+        no class prior is added, see `prior_words`. ZooError for a release without centers.
     """
     check_number("top", top, 1)
     opened = open_release(release)
@@ -49,11 +49,11 @@ def predict(
     path = path_of(data)
     is_image = path is not None and isfile(path) and path.suffix.lower() not in TABLES
     dataset, _ = open_images([path] if is_image else [data] if isinstance(data, Image.Image) else data)
-    folder = dataset.store.folder or Path()  # names are relative to it
+    folder = dataset.store.folder or Path()  # which names are relative to
     encoder = open_encoder(opened, device=device, workers=workers)
     features, places, _ = encode_images(dataset, encoder, "classifying", max_bad_images)
     predictions, images = list[Prediction](), iter(places)
-    for rows in torch.split(features, 1 << 14):  # scores of all classes at a time
+    for rows in torch.split(features, 1 << 14):  # limits the memory of the scores
         probability, index = centers.nearest(rows, top)
         for shares, classes in zip(probability.tolist(), index.tolist(), strict=True):
             named = zip((centers.class_names[c] for c in classes), shares, strict=True)
@@ -62,9 +62,9 @@ def predict(
 
 
 def prior_in_loss(recipe: Mapping[str, Any]) -> bool | None:
-    """Return whether the loss of a release's recipe has the class prior; None: not known.
+    """Return whether the loss of a release's recipe accounts for the class prior; None: unknown.
 
-    With it (PaCo's rebalance, Balanced Softmax, ...) the centers are without the prior as they are; plain
+    If it does (PaCo's rebalance, Balanced Softmax, ...), the centers do not contain the prior; plain
     cross-entropy leaves the training set's prior in them.
     """
     objective = recipe.get("objective")
@@ -82,7 +82,7 @@ def prior_in_loss(recipe: Mapping[str, Any]) -> bool | None:
 
 
 def prior_words(release: Release) -> str:
-    """Say what the probabilities of a release mean: whether its training set's class prior is in them."""
+    """Describe a release's probabilities: whether its training set's class prior is in them."""
     words = "whether the training set's class prior is in it is not known"
     if (known := prior_in_loss(release.recipe)) is not None:
         words = "without the class prior" if known else "with the training set's class prior"
