@@ -1,4 +1,4 @@
-"""What every training objective is: a module around the encoder that is to be released."""
+"""The base class of training objectives: a module around the encoder that will be released."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
@@ -16,19 +16,19 @@ __all__ = ["Batch", "Centers", "DataInfo", "Objective", "ObjectiveConfig", "Outp
 
 
 class DataInfo(NamedTuple):
-    """What an objective may know about the training data before it sees any."""
+    """Facts about the training data that an objective is built with."""
 
     class_counts: Tensor  # training images of each class after long-tailed selection [C], int64
-    candidates: Tensor | None = None  # classes that are possible for each image [N, C], bool
-    teachers: tuple[Teacher, ...] = ()  # classifiers of these classes that the recipe names, in its order
+    candidates: Tensor | None = None  # possible classes of each image [N, C], bool
+    teachers: tuple[Teacher, ...] = ()  # the recipe's teachers in order, classifiers of these classes
 
 
 class Output(NamedTuple):
-    """What one forward pass gives: the loss to minimise, and detached scalars to record.
+    """The result of one forward pass: the loss to minimise, and detached scalars to record.
 
-    `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image, or a
-    tuple of such, so that the rows of all ranks can be joined. Of `held`, other values of the step by
-    name, `zoo.training.observe` computes the run's figures.
+    `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image or a
+    tuple of them, so that the rows of all ranks can be gathered. `held` has other values of the step by name,
+    from which `zoo.training.observe` computes diagnostics.
     """
 
     loss: Tensor
@@ -38,21 +38,21 @@ class Output(NamedTuple):
 
 
 class Objective(nn.Module):
-    """A training objective around the headless backbone `encoder`, which is what a training releases.
+    """A training objective around the headless backbone `encoder`, which is what gets released.
 
     One step of the loop is: `output = objective(batch)`; backward; optimizer step;
-    `objective.update(batch, output)`. `forward` reads queue and teacher and changes neither. All state is in
-    buffers and parameters. A batch is this rank's rows, the loss their mean; contrasts within the batch reach
-    over all `ranks`. `update` gets the rows of all.
+    `objective.update(batch, output)`. `forward` reads queue and teacher but does not change them. All state
+    is in buffers and parameters. A batch has this rank's rows, and the loss is their mean; contrasts within
+    the batch include the rows of all `ranks`. `update` receives the rows of all ranks.
     """
 
     Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
-    num_views: ClassVar[int]  # of an image in a batch; zoo's own objectives have it in their Config
+    num_views: ClassVar[int]  # of each image in a batch; zoo's own objectives define it in Config
     from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
     without_labels: ClassVar[bool] = False  # whether it learns where the label of every image is -1
-    epoch: float = 0.0  # how far training is, with fraction; the loop sets it before each step
-    progress: float = 0.0  # the same as a share of the whole training; schedules read it
-    mixes_images: bool = False  # whether an image's gradient is of no one class
+    epoch: float = 0.0  # fractional epochs done so far; the loop sets it before each step
+    progress: float = 0.0  # the same as a share of the whole training, for schedules
+    mixes_images: bool = False  # whether images are mixed, so that a gradient belongs to no single class
     learns_centers: ClassVar[bool] = False  # whether it has `centers`
     ranks: Ranks = ALONE
     class_counts: Tensor
@@ -67,15 +67,15 @@ class Objective(nn.Module):
         self.register_buffer("class_counts", info.class_counts, persistent=False)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; parts that `train_only` or `adapt` keep as they are stay in evaluation mode."""
+        """Set the mode; modules frozen by `train_only` or `adapt` stay in evaluation mode."""
         super().train(mode)
-        for part in self.modules():  # of key encoders too, which are copies
+        for part in self.modules():  # including those of key encoders, which are copies
             if getattr(part, "fixed", False):
                 part.eval()
         return self
 
     def join(self, ranks: Ranks) -> None:
-        """Train as one of several ranks: this objective and every part that has to know."""
+        """Make this objective and all its modules part of a training on several ranks."""
         for module in self.modules():
             if hasattr(module, "ranks"):
                 module.ranks = ranks  # type: ignore[assignment]  # a plain attribute
@@ -86,7 +86,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
-        """Move teacher, queue and the like; called after the optimizer step."""
+        """Update teacher, queue and similar state; called after the optimizer step."""
 
     def from_others(self, a: Tensor, b: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the other ranks' rows of both views, with gradient, and their labels; None with one rank."""
@@ -96,14 +96,14 @@ class Objective(nn.Module):
         return torch.cat(rows), self.ranks.others(labels).repeat(2)
 
     def no_weight_decay(self) -> set[str]:
-        """Name what weight decay leaves alone: timm's exemptions in the encoder."""
+        """Return the parameters that are exempt from weight decay: timm's exemptions in the encoder."""
         return {f"encoder.{name}" for name in getattr(self.encoder, "no_weight_decay", set)()}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], tuple[float]] | None:
-        """Return a parameter's layer by its name, for timm's layer-wise learning rates; None without layers.
+        """Return a function from parameter names to layers, for timm's layer-wise learning rates, or None.
 
-        The encoder's are those of its own `group_matcher`, numbered as in the same model with a classifier;
-        whatever else the objective has is in the classifier's, one layer above them.
+        The encoder's layers are those of its own `group_matcher`, numbered as in the same model with a
+        classifier; all other parameters of the objective count as the classifier's layer, the topmost.
         """
         own = getattr(self.encoder, "group_matcher", None)
         if own is None:
@@ -117,7 +117,7 @@ class Objective(nn.Module):
         return lambda name: (of_name.get(name, float(top)),)
 
     def facts(self, labels: Tensor) -> dict[str, Any]:
-        """Return facts of the trained state for `metrics.json`, given the images' true classes `[N]`."""
+        """Return facts about the trained state for `metrics.json`, given the images' true classes `[N]`."""
         return {}
 
     def centers(self) -> Centers | None:
@@ -126,14 +126,14 @@ class Objective(nn.Module):
 
 
 def train_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return how many of the logits `[B, C]` are largest at the label `[B]`, in percent `[]`."""
+    """Return the accuracy `[]` of logits `[B, C]` against labels `[B]`, in percent."""
     return 100 * (logits.detach().argmax(dim=1) == labels).float().mean()
 
 
 def share_of_weight(weights: Tensor, ranks: Ranks) -> Tensor:
-    """Return this rank's mean weight over that of all ranks `[]`, float64, given its images' `weights` `[n]`.
+    """Return this rank's mean weight divided by that of all ranks `[]`, float64, for image `weights` `[n]`.
 
-    The factor that makes the average of the ranks' weighted means the weighted mean over all images.
+    With this factor the average of the ranks' weighted means is the weighted mean over all images.
     """
     own = weights.double()
     return own.mean() / ranks.gather(own).mean().clamp(min=torch.finfo(torch.double).tiny)

@@ -1,4 +1,4 @@
-"""BCL: Balanced Softmax on one view, and on two others a supervised contrast in which classes count alike."""
+"""BCL: Balanced Softmax on one view, and a class-balanced supervised contrast on two others."""
 
 import torch
 from torch import nn
@@ -12,10 +12,10 @@ from zoo.objectives.momentum_contrast import projection
 
 
 class BCL(Objective):
-    """A classifier learns from the first view, the encoder also from a contrast of the two others.
+    """A classifier is trained on the first view, and the encoder also by contrasting the other two.
 
-    The contrast's prototypes are the classifier's own rows, projected by a head of theirs, so that every
-    class is in every batch. All views go through encoder and head as one batch, for BatchNorm's sake.
+    The contrast's prototypes are the classifier's rows, projected by a separate head, so that every class is
+    in every batch. All views pass through encoder and head as one batch, which matters for BatchNorm.
     Source: https://arxiv.org/abs/2207.09052; https://github.com/FlamieZhu/Balanced-Contrastive-Learning.
     """
 
@@ -26,7 +26,7 @@ class BCL(Objective):
         classifier = nn.Linear if config.head == "linear" else CosineClassifier
         self.classifier = classifier(feature_dim(encoder), len(info.class_counts))
         self.head = projection(encoder, config)
-        # all of its rows, one per class, are there at every step: there is nothing to keep for evaluation
+        # its input is always all classes' rows, and evaluation does not use it: no running statistics
         self.prototype_head = projection(encoder, config, running_statistics=False)
 
     def forward(self, batch: Batch) -> Output:
@@ -49,6 +49,6 @@ class BCL(Objective):
         return Output(loss, metrics, held={"q": a, "k": b, "classes": labels})
 
     def centers(self) -> Centers:
-        """Return the classifier as a linear one; a class without images, never pushed away, is masked."""
+        """Return the equivalent linear classifier; classes without images are masked."""
         weight, bias = ((self.config.scale or 1.0) * each for each in as_linear(self.classifier))
         return Centers(*functional.mask_classes(weight, bias, self.class_counts == 0), self.class_counts)

@@ -1,4 +1,4 @@
-"""Supervised classification: the baseline of every long-tailed table, fine-tuning, linear evaluation."""
+"""Supervised classification: for fine-tuning, linear evaluation, and as the long-tailed baseline."""
 
 from typing import Any
 
@@ -31,11 +31,11 @@ class Classify(Objective):
         self.mixes_images = config.mix is not None
 
     def start_from(self, centers: Centers) -> None:
-        """Make the head of centers of this data's classes and encoder; that of cosines takes no bias."""
+        """Initialise the head with centers of the same classes and encoder; a cosine head has no bias."""
         self.classifier.load_state_dict({"weight": centers.weight, "bias": centers.bias}, strict=False)
 
     def forward(self, batch: Batch) -> Output:
-        """Classify the one view; `train_accuracy` of mixed images is that of the label with more share."""
+        """Classify the view; for mixed images `train_accuracy` counts the label with the larger share."""
         config, images, targets = self.config, batch.views[0], batch.labels
         if config.mix is not None and self.training:
             images, targets = mix(config.mix, images, targets, len(self.class_counts))
@@ -51,7 +51,7 @@ class Classify(Objective):
         return Output(loss, metrics)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss `[]` of logits `[B, C]` (cosines for LDAM) and labels `[B]`, or shares `[B, C]`."""
+        """Return the loss `[]` of logits `[B, C]` (for LDAM cosines) and labels `[B]` or shares `[B, C]`."""
         loss, counts, smoothing = self.config.loss, self.class_counts, self.config.label_smoothing
         if isinstance(loss, LDAMLoss):
             late, margin, scale = self.progress >= loss.reweight_from, loss.max_margin, loss.scale
@@ -65,14 +65,14 @@ class Classify(Objective):
         return F.cross_entropy(logits, labels, label_smoothing=smoothing)
 
     def facts(self, labels: Tensor) -> dict[str, Any]:
-        """Return what tells its teachers from others, those of its state: see `Objective.facts`."""
+        """Return the hashes of its teachers; see `Objective.facts`."""
         teachers = [teacher.sha256 for teacher in self.teachers]
         return {"teacher_sha256": teachers} if teachers else {}
 
     def centers(self) -> Centers:
-        """Return the linear classifier that the head amounts to, of cosines at LDAM's scale.
+        """Return the equivalent linear classifier, a cosine head's at its scale.
 
-        A loss that knows the class counts never pushes away a class without images: it is masked.
+        Classes without images are masked, because losses that use the class counts never push them away.
         """
         weight, bias = ((self.config.scale or 1.0) * each for each in as_linear(self.classifier))
         if isinstance(self.config.loss, LDAMLoss):
@@ -83,10 +83,10 @@ class Classify(Objective):
 
 
 def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Mix image i of the batch with image B - 1 - i, and so their labels, as `timm.data.Mixup` does.
+    """Mix image i of the batch with image B - 1 - i, and their labels likewise, with `timm.data.Mixup`.
 
-    Returns new images `[B, 3, H, W]`, and distributions over classes `[B, C]` for labels `[B]`. The last
-    image of an odd batch stays as it is. timm draws from NumPy's global generator, seeded here by torch's CPU
+    Returns new images `[B, 3, H, W]`, and class distributions `[B, C]` for labels `[B]`. The last image of an
+    odd batch is not mixed. timm draws from NumPy's global generator, which is seeded here from torch's CPU
     generator, which the training seeds by (seed, step, rank).
     """
     mixup = Mixup(
@@ -95,6 +95,6 @@ def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> 
     even = len(images) // 2 * 2
     before = np.random.get_state()  # noqa: NPY002  # timm's generator
     np.random.seed(int(torch.randint(2**32, (), dtype=torch.int64)))  # noqa: NPY002
-    mixed, targets = mixup(images[:even].clone(), labels[:even])  # timm writes into what it is given
+    mixed, targets = mixup(images[:even].clone(), labels[:even])  # timm writes into its input
     np.random.set_state(before)  # noqa: NPY002
     return torch.cat([mixed, images[even:]]), torch.cat([targets, one_hot(labels[even:], num_classes)])

@@ -19,7 +19,7 @@ class ObjectiveConfig(Config):
     name: str = Field(description="Of the objective, e.g. `paco`.")
 
     num_views: ClassVar[int] = 2
-    """Of each image in a batch; `zoo.objectives.Objective` says what these class variables mean."""
+    """Of each image in a batch; these class variables are explained in `zoo.objectives.Objective`."""
     from_candidates: ClassVar[bool] = False
     learns_centers: ClassVar[bool] = False
 
@@ -28,35 +28,35 @@ class PositiveExtrapolation(Config):
     """q^ = l q + (1 - l) k, k^ = l k + (1 - l) q with l = 1 + Beta(alpha, alpha)."""
 
     alpha: Annotated[float, Field(gt=0.5)] = 2.0
-    """Of the Beta distribution: the larger, the nearer l is to 1.5."""
+    """Parameter of the Beta distribution; the larger it is, the closer l stays to 1.5."""
     per: Granularity = "step"
-    """One coefficient per step, per sample (row) or per dimension (every entry)."""
+    """Draw one coefficient per step, per sample (row) or per dimension (every entry)."""
 
 
 class NegativeInterpolation(Config):
     """Z^ = l Z + (1 - l) Z[perm] with l ~ Beta(alpha, alpha) and a fresh permutation every step."""
 
     alpha: Annotated[float, Field(gt=0.5)] = 1.6
-    """Of the Beta distribution: the larger, the nearer l is to 0.5."""
+    """Parameter of the Beta distribution; the larger it is, the closer l stays to 0.5."""
     per: Granularity = Field(default="step", description="As of positives; a sample is a key of the queue.")
     keep_originals: bool = False
     """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
 
 
 class FeatureTransformConfig(Config):
-    """Which features are transformed, how, and from which epoch on; `{}` is the authors' setting."""
+    """The feature transformation: which features, how, and from which epoch; `{}` is the authors' setting."""
 
     positives: PositiveExtrapolation | None = PositiveExtrapolation()
-    """Extrapolate queries and keys away from each other; null: leave them."""
+    """Extrapolate queries and keys away from each other; null: do not."""
     negatives: NegativeInterpolation | None = NegativeInterpolation()
-    """Mix the queue's keys with each other; null: leave them."""
+    """Mix the queue's keys with each other; null: do not."""
     renormalize: bool = False
-    """Scale transformed vectors back to unit length; the authors do not."""
+    """Normalise transformed vectors to unit length; the authors do not."""
     start_epoch: Annotated[int, Field(ge=0)] = Field(0, description="Epochs without it at the start.")
 
 
 class ProjectionConfig(ObjectiveConfig):
-    """From pooled features to the sphere where scores are taken."""
+    """A projection head from pooled features to the unit sphere."""
 
     dim: Annotated[int, Field(ge=1, le=1 << 31)] = Field(128, description="D, size of the projection.")
     head_layers: HeadLayers = 2
@@ -77,7 +77,7 @@ class MomentumConfig(QueueConfig):
 
     momentum: Share = Field(0.999, description="m of the key encoder: a number or a schedule.")
     key_groups: Annotated[int, Field(ge=1)] = 1
-    """Groups of keys with BatchNorm statistics of their own, in the place of the authors' GPUs; 1: off."""
+    """Groups of keys with separate BatchNorm statistics, standing in for the authors' GPUs; 1: off."""
 
 
 class InfoNCE(Config):
@@ -111,13 +111,13 @@ class HardSimple(Config):
 class MoCoConfig(MomentumConfig):
     """Momentum contrast; defaults are v2's: two head layers, tau 0.2. v1: one head layer, tau 0.07.
 
-    The papers' heads have no BatchNorm, but short schedules need it: without, the projections of a ReLU
-    network all point one way at first, and leaving that takes thousands of steps.
+    The papers' heads have no BatchNorm, but short schedules need it: without it, all projections of a ReLU
+    network point in one direction at first, and it takes thousands of steps to leave that state.
     """
 
     name: Literal["moco"]
     tau: Tau | None = 0.2
-    """Temperature, by which scores are divided; null for the simple losses, which have none."""
+    """Temperature that scores are divided by; null for the simple losses, which have none."""
     loss: Annotated[
         InfoNCE | HardContrastive | Simple | HardSimple, Field(discriminator="name"), named_by("name")
     ] = InfoNCE()
@@ -133,23 +133,23 @@ class MoCoConfig(MomentumConfig):
 
 
 class MoCoV3Config(ObjectiveConfig):
-    """Momentum contrast for Vision Transformers, whose settings are the defaults, and for ResNets."""
+    """Momentum contrast for Vision Transformers (the defaults) and ResNets."""
 
     name: Literal["moco_v3"]
     dim: Annotated[int, Field(ge=1, le=1 << 31)] = 256
     """D, size of the projection and of the prediction."""
     head_hidden: Annotated[int, Field(ge=1)] = 4096
-    """Width between the layers of projector and predictor."""
+    """Hidden width of projector and predictor."""
     projector_layers: Annotated[int, Field(ge=1)] = 3
-    """The authors': 2 for ResNet-50, 3 for ViT; all with BatchNorm, the last one's without affine."""
+    """The authors use 2 for ResNet-50 and 3 for ViT, all with BatchNorm, the last one without affine."""
     predictor_batchnorm: bool = True
-    """BatchNorm without affine after the predictor's last layer; the authors': only for ViT."""
+    """BatchNorm without affine after the predictor's last layer; the authors use it only for ViT."""
     tau: Tau = 0.2
-    """Temperature, by which scores are divided. The authors': 1 for ResNet-50."""
+    """Temperature that scores are divided by. The authors use 1 for ResNet-50."""
     momentum: Share = Scheduled(kind="cosine", start=0.99, end=1.0)
     """m of the key encoder; the authors' rises along a cosine from 0.99 to 1."""
     freeze_patch_embedding: bool = True
-    """ViT: keep the patch embedding at its random start, which steadies the training."""
+    """ViT: freeze the patch embedding at its random initialisation, which stabilises training."""
     sincos_positions: bool = True
     """ViT: fixed sin-cos position embedding instead of a learned one."""
 
@@ -170,31 +170,31 @@ class SupConConfig(MomentumConfig):
 
 
 class MarginConfig(ProjectionConfig):
-    """Images of one class attract, others repel up to a margin."""
+    """Attracts images of one class and repels others up to a margin."""
 
     name: Literal["margin"]
     margin: Annotated[float, Field(gt=0)] = 1.0
-    """Distance beyond which images of two classes are left alone; at most 2 on the sphere."""
+    """Distance beyond which images of two classes no longer repel; at most 2 on the unit sphere."""
 
 
 class CenterConfig(QueueConfig):
-    """What PaCo and GPaCo have in common; defaults are those of ImageNet-LT."""
+    """Settings that PaCo and GPaCo share; defaults are those of ImageNet-LT."""
 
     learns_centers = True
     queue_size: QueueSize = 8192
     tau: Tau = 0.2
     alpha: Annotated[float, Field(ge=0)] = 0.05
-    """Weight of each sample among the positives; 0 leaves the center alone."""
+    """Weight of each sample among the positives; 0: only the center counts."""
     beta: Annotated[float, Field(gt=0)] = 1.0
-    """Weight of the own center among the positives."""
+    """Weight of the anchor's own center among the positives."""
     gamma: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the samples in the softmax's denominator."""
     center_tau: Annotated[float, Field(ge=1e-3)] = 1.0
     """Temperature of the centers' logits, prior included."""
     rebalance: bool = True
-    """Add the log class prior to the centers' logits (Balanced Softmax); off: plain centers."""
+    """Add the log class prior to the centers' logits (Balanced Softmax)."""
     reduction: Literal["mean", "sum"] = "mean"
-    """Over positives: the authors' code takes the mean, the paper writes the sum."""
+    """Over positives: the authors' code uses the mean, the paper the sum."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of beta that goes to the other classes' centers."""
 
@@ -224,7 +224,7 @@ class BCLConfig(ProjectionConfig):
     contrast_weight: Annotated[float, Field(ge=0)] = 0.6
     """Factor of the contrast (the paper's mu)."""
     head: Literal["linear", "cosine"] = "linear"
-    """`cosine`: unit weights on unit features, no bias (the authors' on ImageNet, with `scale: 30`)."""
+    """`cosine`: unit weights on unit features, no bias (the authors use it on ImageNet with `scale: 30`)."""
     scale: Annotated[float, Field(gt=0)] | None = None
     """Factor of the classifier's logits; null: 1."""
 
@@ -244,7 +244,7 @@ class PiCOConfig(MomentumConfig):
     prototype_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """gamma of the class prototypes."""
     target_momentum: Share = Scheduled(kind="linear", start=0.95, end=0.8)
-    """phi of the label distributions; the authors' falls from 0.95 to 0.8."""
+    """phi of the label distributions; it falls from 0.95 to 0.8 in the authors' code."""
     prototype_start: Annotated[int, Field(ge=0)] = 1
     """Epochs of warm-up: uniform targets over the candidates, and MoCo's contrast without labels."""
 
@@ -271,26 +271,26 @@ class LDAMLoss(Config):
 
 
 class MixConfig(Config):
-    """Pairs of images are mixed, and so are their labels: `timm.data.Mixup`, one share for a batch."""
+    """Mix pairs of images and their labels with `timm.data.Mixup`, by one share per batch."""
 
     mixup: Annotated[float, Field(ge=0)] = 1.0
-    """Both weights of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
+    """Parameter of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
     cutmix: Annotated[float, Field(ge=0)] = 0.0
-    """Likewise of the pasted box's area (Yun et al. 2019)."""
+    """Parameter of the Beta distribution of the pasted box's area; 0: no CutMix (Yun et al. 2019)."""
     probability: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Of a batch to be mixed at all."""
+    """Probability that a batch is mixed at all."""
 
 
 class DistillConfig(Config):
     """Learn from trained classifiers beside the labels (Hinton et al. 2015): `functional.distillation`."""
 
     teachers: Annotated[list[str], Field(min_length=1)]
-    """Releases with class centers: weights names, `org/repo[@rev]` or folders. They are asked about the very
-    images that the student sees. Each knows all classes of the data, by name; it may know more."""
+    """Releases with class centers: weights names, `org/repo[@rev]` or folders. They see the same augmented
+    images as the student. Each must have all classes of the data, by name, and may have more."""
     weight: Annotated[float, Field(gt=0, le=1)]
-    """Share of the teachers in the loss; the rest is that of the labels."""
+    """Share of the teachers in the loss; the rest is for the labels."""
     tau: Annotated[float, Field(gt=0)]
-    """Temperature of what student and teachers say; above 1 the lesser classes tell more."""
+    """Temperature of the student's and teachers' softmax; above 1 unlikely classes count more."""
 
 
 class ClassifyConfig(ObjectiveConfig):
@@ -306,16 +306,16 @@ class ClassifyConfig(ObjectiveConfig):
     ] = "cross_entropy"
     """`balanced_softmax` adds the log class prior to the logits while training (Ren et al. 2020)."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """torch's: this share of the target is spread over all classes."""
+    """As in torch, this share of the target is spread over all classes."""
     head_std: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of a linear head's initial weights, with a bias of 0; null: torch's own."""
     head: Literal["linear", "cosine", "scaled"] = "linear"
-    """`cosine`: unit weights on unit features, no bias; `scaled`: a linear classifier that stays as it is,
-    with a learned factor for each class."""
+    """`cosine`: unit weights on unit features, no bias; `scaled`: a frozen linear classifier with a learned
+    factor for each class."""
     scale: Annotated[float, Field(gt=0)] | None = None
-    """Factor of a cosine head's logits; null where there is none, or LDAM, which has its own."""
+    """Factor of a cosine head's logits; null for other heads, and for LDAM, which has its own."""
     mix: MixConfig | None = None
-    """While training; the loss is then against both labels of a pair, by their shares."""
+    """Mix images in training; the loss then counts both labels of a pair by their shares."""
     distill: DistillConfig | None = Field(None, description="Teachers beside the labels; null: labels alone.")
 
     @model_validator(mode="after")
@@ -332,5 +332,5 @@ class ClassifyConfig(ObjectiveConfig):
 
     @property
     def loss_name(self) -> str:
-        """The loss in a word."""
+        """The name of the loss."""
         return self.loss if isinstance(self.loss, str) else self.loss.name

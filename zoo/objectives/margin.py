@@ -12,8 +12,7 @@ from zoo.objectives.momentum_contrast import TwoViews
 class Margin(TwoViews):
     """Hadsell's loss on all pairs of the batch's 2B views, on the unit sphere.
 
-    Pairs with an image of unknown class (-1) are left out: whether they are to attract or to repel is not
-    known.
+    Pairs with an image of unknown class (-1) are left out, since it is unknown whether they should attract.
     Source: Hadsell, Chopra and LeCun 2006, "Dimensionality reduction by learning an invariant mapping".
     """
 
@@ -26,10 +25,10 @@ class Margin(TwoViews):
         labels = self.ranks.gather(batch.labels).repeat(2)
         first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)
         known = (labels[first] >= 0) & (labels[second] >= 0)
-        # a view and itself have neither loss nor gradient; to select pairs would wait for the device
+        # unknown pairs become (view, itself), without loss or gradient; selecting would wait for the device
         other = z[torch.where(known, second, first)]
         same = (labels[first] == labels[second]) | ~known
         loss = functional.margin_contrastive(z[first], other, same, margin=self.config.margin)
-        # from the mean over all pairs to that over the known ones: exactly 1 where all are known
+        # turn the mean over all pairs into that over known ones; the factor is exactly 1 if all are known
         loss = loss * (len(known) / known.sum().clamp(min=1).to(loss.dtype))
         return Output(loss, {}, held={"q": a, "k": b, "scored": False})

@@ -1,8 +1,8 @@
 """MoCo v3: symmetric in-batch contrast between a predictor and a momentum encoder; no queue.
 
 Source: https://arxiv.org/abs/2104.02057; github.com/facebookresearch/moco-v3. A ViT's initial weights are
-timm's `weight_init: moco`, but for the patch embedding: there the authors have +-sqrt(6 / (3 p^2 + D)) and a
-zero bias, timm +-sqrt(1 / (3 p^2)) for both, for p = 16 about half of it.
+timm's `weight_init: moco`, except in the patch embedding: the authors have +-sqrt(6 / (3 p^2 + D)) and a zero
+bias, timm +-sqrt(1 / (3 p^2)) for both, about half as much for p = 16.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from zoo.objectives.config import MoCoV3Config
 class MoCoV3(Objective):
     """Each view's prediction is contrasted with the other view's keys of the whole batch.
 
-    The loss of one direction is 2 tau CE; the factor keeps the gradient's size about the same for any tau.
+    The loss of one direction is 2 tau CE; the factor makes the gradient's size nearly independent of tau.
     Source: https://arxiv.org/abs/2104.02057, algorithm 1.
     """
 
@@ -62,7 +62,7 @@ class MoCoV3(Objective):
 
 
 def freeze_patch_embedding(encoder: nn.Module) -> None:
-    """Freeze the projection of patches, `patch_embed.proj`; ZooError: for an encoder without one."""
+    """Freeze the projection of patches, `patch_embed.proj`; ZooError for an encoder without one."""
     _patch_embedding(encoder, "freeze_patch_embedding").proj.requires_grad_(False)
 
 
@@ -71,9 +71,9 @@ def set_sincos_positions(encoder: nn.Module) -> None:
     """Write fixed two-dimensional sine-cosine values into `pos_embed` of a timm vision transformer.
 
     With w_i = 10000^(-i / (D / 4)), the D values of the patch in row y and column x of the grid are
-    sin(w_i y), cos(w_i y), sin(w_i x), cos(w_i x), a quarter each; those of class and register tokens are
-    zero. They are the authors' on a square grid; on another one theirs numbers the patches by column.
-    ZooError: for an encoder without position embeddings of its own.
+    sin(w_i y), cos(w_i y), sin(w_i x), cos(w_i x), a quarter each; class and register tokens get zeros. On a
+    square grid this equals the authors' code; on others theirs numbers the patches by column.
+    ZooError for an encoder without position embeddings.
     """
     rows, columns = _patch_embedding(encoder, "sincos_positions").grid_size
     patches, positions = rows * columns, getattr(encoder, "pos_embed", None)

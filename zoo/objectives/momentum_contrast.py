@@ -1,10 +1,10 @@
-"""What contrastive objectives share: the projection; with a queue also the queue, FT and the key encoder.
+"""What contrastive objectives share: the projection, and optionally queue, FT and key encoder.
 
-FT, the feature transformation (Zhu et al. 2021, https://arxiv.org/abs/2108.02982), makes harder positives and
-more diverse negatives from the features. As in the authors' code the extrapolated query scores the negatives
-too, and the queue keeps the original keys. The paper's four sets of negatives are Z (`negatives: null`), Z of
-2K keys (so, with a doubled `queue_size`), Z^ (`keep_originals: false`) and both (`keep_originals: true`).
-With labels, keys are mixed within their class alone, so that the label stays true.
+FT, the feature transformation (Zhu et al. 2021, https://arxiv.org/abs/2108.02982), creates harder positives
+and more diverse negatives from the features. As in the authors' code the extrapolated query is also compared
+with the negatives, and the queue keeps the original keys. The paper's four sets of negatives are Z
+(`negatives: null`), Z with 2K keys (also with a doubled `queue_size`), Z^ (`keep_originals: false`) and both
+(`keep_originals: true`). With labels, keys are mixed only within their class, so that labels stay true.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from zoo.objectives.base import Batch, DataInfo, Objective, Output
 
 
 class Pairs(NamedTuple):
-    """Queries and keys `[B, D]`, queue `[K, D]`, its labels and filled slots `[K]`: what enters a loss."""
+    """The inputs of a loss: queries and keys `[B, D]`, queue `[K, D]`, its labels and filled slots `[K]`."""
 
     q: Tensor
     k: Tensor
@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
     valid: Tensor
 
     def held(self, after_ft: "Pairs", **more: Any) -> dict[str, Any]:
-        """Return a step's values for `Output.held`; those after FT by names with `_ft`."""
+        """Return a step's values for `Output.held`; names of those after FT end in `_ft`."""
         ft = {} if after_ft is self else {f"{k}_ft": v for k, v in after_ft._asdict().items()}
         return self._asdict() | ft | more
 
@@ -46,10 +46,10 @@ def projection(encoder: nn.Module, config: c.ProjectionConfig, **more: bool) -> 
 def transform(pairs: Pairs, ft: c.FeatureTransformConfig, *, labelled: bool, ranks: Ranks = ALONE) -> Pairs:
     """Apply FT to one step's features.
 
-    The queue is not changed, and gets no gradient; with `keep_originals` the result's has 2K rows, Z^ first.
-    Where the loss reads the queue's labels (`labelled`), negatives are mixed within their class alone. On
-    several ranks all draw alike, from `ranks.generator`: the queue stays the same on all, and each rank's
-    pairs are transformed as one rank's would be.
+    The queue itself does not change and gets no gradient; with `keep_originals` the returned one has 2K rows,
+    Z^ first. If the loss reads the queue's labels (`labelled`), negatives are mixed only within their class.
+    Several ranks draw the same numbers from `ranks.generator`, so that the queue stays the same on all, and
+    each rank's pairs are transformed as a single rank would.
     """
     q, k, queue, labels, valid = pairs
 
@@ -94,7 +94,7 @@ class WithQueue(TwoViews):
         return Pairs(unit_rows(q), unit_rows(k), self.queue.keys, self.queue.labels, self.queue.valid)
 
     def apply_ft(self, pairs: Pairs, *, labelled: bool) -> Pairs:
-        """Apply the recipe's FT, once its epoch has come; before, return the pairs themselves."""
+        """Apply the recipe's FT from its start epoch on; before that return the pairs unchanged."""
         ft = self.config.feature_transform
         if ft is None or self.epoch < ft.start_epoch:
             return pairs
@@ -107,7 +107,7 @@ class WithQueue(TwoViews):
 
 
 class WithKeyEncoder(WithQueue):
-    """An objective whose keys a slowly moving key encoder makes.
+    """An objective whose keys come from a slowly moving key encoder.
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722.
     """
 
@@ -116,12 +116,12 @@ class WithKeyEncoder(WithQueue):
         self.teacher = MomentumEncoder(nn.Sequential(encoder, self.head), key_groups=config.key_groups)
 
     def encode(self, views: tuple[Tensor, ...]) -> tuple[Tensor, Pairs]:
-        """Return the first view's features `[B, D_f]`, and its queries with the second view's keys."""
+        """Return the first view's features `[B, D_f]`, and its queries paired with the second view's keys."""
         features = self.encoder(views[0])
         return features, self.pair(self.head(features), self.teacher(views[1]))
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
-        """Move the key encoder, then enqueue this step's original keys with their labels."""
+        """Update the key encoder, then enqueue this step's original keys with their labels."""
         self.teacher.update((self.encoder, self.head), value_at(self.config.momentum, self.progress))
         super().update(batch, output)

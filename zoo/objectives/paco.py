@@ -21,13 +21,13 @@ class ParametricContrast(WithQueue):
 
     def __init__(self, config: CenterConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
-        # its rows are the centers, one for each class
+        # its rows are the class centers
         self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
         prior = functional.log_prior(info.class_counts)
         self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
 
     def contrast_with_centers(self, batch: Batch, pairs: Pairs, *features: Tensor) -> Output:
-        """Return the loss of the first view's anchors, or of both views' where `features` are of both.
+        """Return the loss over the first view's anchors, or over both views' if both `features` are given.
 
         The pairs are samples G(x) of both views, and the queue; features are pooled, `[B, D_f]`.
         """
@@ -55,7 +55,7 @@ class ParametricContrast(WithQueue):
 
 
 class PaCo(ParametricContrast, WithKeyEncoder):
-    """MoCo with labels, whose softmax also holds one learnable center per class.
+    """MoCo with labels, whose softmax also includes one learnable center per class.
     Source: https://arxiv.org/abs/2107.12028.
     """
 
@@ -79,8 +79,8 @@ class GPaCo(ParametricContrast):
     Config = GPaCoConfig
 
     def forward(self, batch: Batch) -> Output:
-        """Take each view's samples as anchors against the other view, its own batch, queue and centers."""
-        # one pass each, as the authors do: BatchNorm sees the two views' different statistics apart
+        """Contrast each view's samples with the other view, the batch itself, the queue and the centers."""
+        # one pass per view, as the authors do, so that BatchNorm has separate statistics for each
         first, second = (self.encoder(view) for view in batch.views)
         pairs = self.pair(self.head(first), self.head(second))
         return self.contrast_with_centers(batch, pairs, first, second)

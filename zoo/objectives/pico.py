@@ -1,4 +1,4 @@
-"""PiCO: learning from candidate sets, each with one true label among them."""
+"""PiCO: learning from candidate label sets that contain the true label."""
 
 import math
 
@@ -15,11 +15,11 @@ from zoo.objectives.momentum_contrast import WithKeyEncoder
 
 
 class PiCO(WithKeyEncoder):
-    """A classifier on soft targets, and contrast between images that it puts into one class.
+    """A classifier with soft targets, and a contrast that treats images of one predicted class as positives.
 
     The targets start uniform over each image's candidates and move toward the candidate whose prototype is
-    nearest to the image's projection. As in the authors' code the targets move before the step's loss, by the
-    prototypes as they were before the step, and the prototypes move from the first epoch on.
+    nearest to the image's projection. As in the authors' code the targets move before the step's loss is
+    computed, using the prototypes from before the step, and the prototypes move from the first epoch on.
     Source: https://arxiv.org/abs/2201.08984; https://github.com/hbzju/PiCO.
     """
 
@@ -70,7 +70,7 @@ class PiCO(WithKeyEncoder):
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:
-        """Keep the targets, move prototypes and key encoder, enqueue the keys under their predicted class."""
+        """Store the targets, update prototypes and key encoder, enqueue keys with their predicted classes."""
         keys, queries, predicted, targets = output.carry
         self.targets[batch.index] = targets
         momentum = self.config.prototype_momentum
@@ -78,8 +78,8 @@ class PiCO(WithKeyEncoder):
         super().update(batch._replace(labels=predicted), output._replace(carry=keys))
 
     def facts(self, labels: Tensor) -> dict[str, float]:
-        """Return how often the disambiguated label is the true one, where that is known, in percent."""
-        accuracy = _agreement(self.targets, labels).item()  # not a number where no label is known
+        """Return the accuracy of the disambiguated labels in percent, over images with known labels."""
+        accuracy = _agreement(self.targets, labels).item()  # NaN if no label is known
         return {} if math.isnan(accuracy) else {"disambiguation_accuracy": round(accuracy, 2)}
 
     def centers(self) -> Centers:
@@ -89,9 +89,9 @@ class PiCO(WithKeyEncoder):
 
 
 def _agreement(scores: Tensor, labels: Tensor) -> Tensor:
-    """Share of rows `[N, C]` whose largest entry is at the label, in percent; of m equal each is 1 / m.
+    """Share of rows `[N, C]` whose largest entry is at the label, in percent; m ties count 1 / m each.
 
-    Only images whose true label is known count.
+    Only images with a known label count.
     """
     known, largest = labels >= 0, scores == scores.amax(dim=1, keepdim=True)
     own = largest.gather(1, labels.clamp(min=0)[:, None]).squeeze(1) / largest.sum(dim=1)

@@ -1,4 +1,4 @@
-"""Which objectives there are: this package's, and those of others that are registered. Imports no torch."""
+"""The known objectives: this package's, and registered ones of others. Does not import torch."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ SHIPPED: dict[str, type[c.ObjectiveConfig]] = {
         *(c.PaCoConfig, c.PiCOConfig, c.SimCLRConfig, c.SupConConfig),
     )
 }
-"""The sections of this package's objectives by name; `PaCoConfig` is that of the class `PaCo`."""
+"""The sections of this package's objectives by name; `PaCoConfig` belongs to the class `PaCo`."""
 
 REGISTERED: dict[str, type[Any]] = {}
 
 
 def objective_class(name: str) -> type[Any]:
-    """Return the class of a known objective; one of this package is imported now."""
+    """Return the class of a known objective, importing this package's own on demand."""
     return REGISTERED.get(name) or getattr(objectives, SHIPPED[name].__name__.removesuffix("Config"))
 
 
 def known_sections() -> Any:
-    """Return the union of all known objectives' sections, as a recipe's field has it."""
+    """Return the union type of all known objectives' sections, for the recipe's field."""
     return reduce(or_, [*SHIPPED.values(), *(each.Config for each in REGISTERED.values())])
 
 
 def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
-    """Let recipes name an objective of your own, and return it: also a decorator of the class.
+    """Register your own objective, so that recipes can name it; usable as a class decorator.
 
     Call it in each process before such a recipe is read. The command `zoo` finds an objective through an
     installed package's `[project.entry-points."zoo.objectives"]`, `my_name = "my_package.module:Mine"`.
 
     Raises:
-        ZooError: for what is no objective, or one that has the name of an objective of this package.
+        ZooError: if it is not an objective, or has the name of one in this package.
     """
     try:
         (name,) = get_args(objective.Config.model_fields["name"].annotation)
@@ -57,12 +57,12 @@ def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
 
 
 def look_up(name: object) -> None:
-    """Register the objective that an installed package offers as `name`, unless that is known already."""
+    """Register the objective that an installed package provides as `name`, unless it is known already."""
     if not isinstance(name, str) or name in SHIPPED or name in REGISTERED:
         return
     for point in entry_points(group="zoo.objectives", name=name):
         try:
             register_objective(point.load())
-        except (Exception, SystemExit) as error:  # whatever the package does when it is imported
+        except (Exception, SystemExit) as error:  # importing a package may raise anything
             found = f"{point.value} cannot be imported: {first_line(error)}"
             raise ZooError(f'objective "{name}": {found}') from error

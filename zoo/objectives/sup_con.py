@@ -1,4 +1,4 @@
-"""SimCLR and SupCon: contrast of two views without and with labels, no class centers."""
+"""SimCLR and SupCon: contrast of two views, without and with labels; no class centers."""
 
 from zoo import functional
 from zoo.modules import unit_rows
@@ -38,5 +38,5 @@ class SupCon(WithKeyEncoder):
         q, k, queue, queue_labels, _ = after_ft = self.apply_ft(pairs, labelled=True)
         others = self.from_others(q, k, labels)
         loss = functional.sup_con(q, k, labels, queue, queue_labels, tau=tau, others=others)
-        loss = loss * share_of_weight(labels >= 0, self.ranks).to(loss)  # a mean over labelled images
+        loss = loss * share_of_weight(labels >= 0, self.ranks).to(loss)  # so the mean is over labelled images
         return Output(loss, {}, carry=pairs.k, held=pairs.held(after_ft, classes=labels, tau=tau))
