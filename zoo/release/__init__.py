@@ -1,4 +1,4 @@
-"""The release folder: what `pretrain` writes, the Hub holds, and `zoo.load`, timm and transformers read."""
+"""The release folder that `pretrain` writes, the Hub stores, and `zoo.load`, timm and transformers read."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The model card, `README.md`, made by `card.md.j2` of what the release's other files hold."""
+"""The model card, `README.md`, rendered by `card.md.j2` from the release's other files."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from zoo.release import format, provenance, schema
 from zoo.release.schema import LIBRARY, in_order, metric_title, split_words
 
 Facts = Mapping[str, Any]
-# What stands between these lines is the user's, and survives when evaluations or pictures are added.
+# Text between these marks is the user's and is kept when evaluations or pictures are added.
 _NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
 _NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
 NOTES = re.compile(f"({re.escape(_NOTES_BEGIN)}\n)(.*?)({re.escape(_NOTES_END)})", re.DOTALL)
-"""The notes of a card's text, group 2, between their marks."""
-_ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # every card has it
+"""The user's notes in a card, group 2, between their marks."""
+_ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # in every card
 _STATED = ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model", "model-index")
 _HUB_DATASETS = {"cifar10": "uoft-cs/cifar10", "cifar100": "uoft-cs/cifar100"}
 
 
 def escaped(text: str) -> str:
-    """Return a text of which no character ends a cell or begins a tag."""
+    """Return a text escaped so that no character ends a table cell or begins a tag."""
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[int] = (0,)) -> str:
-    """Return a Markdown table, without a line end; columns not in `left` are aligned to the right."""
+    """Return a Markdown table without a final newline; columns not in `left` are aligned right."""
     rule = ["---" if place in left else "---:" for place in range(len(head))]
     lines = [[*map(escaped, head)], rule, *([*map(escaped, row)] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def render(folder: Path, config: Facts) -> str:
-    """Return the card of the release in `folder`, with the notes that a user wrote into the one there."""
+    """Return the card of the release in `folder`, with the user's notes from the present one."""
     metrics, recipe, old = format.read_metrics(folder), format.read_recipe(folder), folder / format.CARD
     about, evaluations = config["zoo"], metrics["evaluations"]
     notes = NOTES.search(format.read_text(old)) if old.is_file() else None
@@ -69,9 +69,9 @@ def render(folder: Path, config: Facts) -> str:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Lock a release, yield its config and metrics to be changed, and write both and the card.
+    """Lock a release, yield its config and metrics for changes, and write both and the card.
 
-    A `ReleaseError` says that it does not change, or cannot be written.
+    ReleaseError if the release is read-only or cannot be written.
     """
     if format.is_read_only(folder):
         raise ReleaseError(f"{folder}: shipped, downloaded or not zoo's, which do not change; open a copy")
@@ -85,7 +85,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def addressed(card: str, repo_id: str) -> str:
-    """Return the card with `repo_id` in place of the repository, or placeholder, that its code loads from."""
+    """Return the card with `repo_id` as the repository that its example code loads from."""
     found = _ADDRESS.search(card)
     if found is None:
         return card
@@ -94,12 +94,12 @@ def addressed(card: str, repo_id: str) -> str:
 
 
 def check_card(folder: Path, config: Facts) -> None:
-    """Refuse, by a `ReleaseError`, a card whose metadata, its model-index above all, are not the record's."""
+    """Raise ReleaseError if a card's metadata, above all its model-index, disagree with the record."""
     file = folder / format.CARD
     recorded = _metadata(config, format.read_recipe(folder), format.read_metrics(folder)).to_dict()  # type: ignore[no-untyped-call]
     try:
         found = ModelCard(format.read_text(file)).data.to_dict()  # type: ignore[no-untyped-call]
-    except Exception as error:  # of whatever a user wrote
+    except Exception as error:  # a user may have written anything
         raise ReleaseError(f"{file}: metadata that the Hub does not take: {error!r:.200}") from None
     for key in _STATED:
         said, expected = found.get(key), recorded.get(key)
@@ -108,7 +108,7 @@ def check_card(folder: Path, config: Facts) -> None:
 
 
 def _metadata(config: Facts, recipe: Facts, metrics: Facts) -> ModelCardData:
-    """Return the card's metadata; its model-index holds the numbers of `metrics`, to two decimals."""
+    """Return the card's metadata, with the numbers of `metrics` to two decimals in the model-index."""
     zoo, objective = config["zoo"], config["zoo"]["objective"]
     task = "image-classification" if config["num_classes"] else "image-feature-extraction"
     dataset, start = hub_dataset(zoo["dataset"]), _on_hub(provenance.start_of(recipe))
@@ -141,26 +141,26 @@ def _metadata(config: Facts, recipe: Facts, metrics: Facts) -> ModelCardData:
 
 
 def hub_dataset(dataset: Facts) -> str | None:
-    """Return the Hub's name of the training data, if it is known there."""
+    """Return the name of the training data on the Hub, if they are there."""
     names = (str(dataset.get("source")), *str(dataset.get("name")).split()[:1])
     return dataset.get("hub_id") or next(filter(None, map(_HUB_DATASETS.get, names)), None)
 
 
 def _on_hub(name: str | None) -> str | None:
-    """Return the repository of weights that a recipe names, where they are on the Hub."""
+    """Return the repository of weights that a recipe names, if they are on the Hub."""
     kind, _, rest = (name or "").partition(":")
     return {"timm": f"timm/{rest}", "hf-hub": rest.partition("@")[0]}.get(kind)
 
 
 def _loss_and_method(recipe: Facts) -> list[str]:
-    """Return the names of a recipe's loss and long-tailed method, as far as it has them."""
+    """Return the names of a recipe's loss and long-tailed method, if it has them."""
     given = ((recipe.get("objective") or {}).get("loss"), recipe.get("method"))
     names = (each.get("name") if isinstance(each, Mapping) else each for each in given)
     return [name for name in names if isinstance(name, str)]
 
 
 def bibtex(name: str, recipe: Facts) -> str:
-    """Return the BibTeX entries of the objective `name` and of the parts that a plain recipe adds; or ''."""
+    """Return the BibTeX entries of the objective `name` and of the methods a recipe adds; '' if none."""
     objective = recipe.get("objective") or {}
     parts = {key for key in ("feature_transform", "distill") if objective.get(key)}
     used = {name, *parts, *_loss_and_method(recipe)}
@@ -193,7 +193,7 @@ def _results(evaluations: Sequence[Facts]) -> Iterator[EvalResult]:
 
 
 def _table(evaluations: Sequence[Facts]) -> str:
-    """Return a table in which every evaluation is a row with its protocol, data and split."""
+    """Return a table with one row per evaluation: protocol, data, split and metrics."""
     names = in_order(name for entry in evaluations for name in entry["metrics"])
     head = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
     rows = []

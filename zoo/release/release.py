@@ -1,4 +1,4 @@
-"""`Release`: a release folder as an object. What needs torch is imported when it is used."""
+"""`Release`: a release folder as an object. Code that needs torch is imported on use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A release folder and its checked `config.json`; all else is read and checked when it is asked for."""
+    """A release folder and its checked `config.json`; all other files are read and checked on access."""
 
     path: Path
     config: Facts = field(repr=False)
@@ -47,12 +47,12 @@ class Release:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is a plain timm model, of whose training nothing is recorded."""
+        """Whether this is a plain timm model, without a record of its training."""
         return self.config["zoo"]["recipe_sha256"] is None
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """The exact recipe of the training, overrides applied; of a plain timm model what is known."""
+        """The exact recipe of the training, overrides applied; for a plain timm model what is known."""
         if not self.is_plain:
             return format.read_recipe(self.path)
         zoo, arch = self.config["zoo"], self.config["architecture"]
@@ -65,25 +65,25 @@ class Release:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """`{"format": 1, "training": {...}, "evaluations": [...]}`, see `add_evaluation` for one of these."""
+        """`{"format": 1, "training": {...}, "evaluations": [...]}`; for the entries see `add_evaluation`."""
         plain = {"format": 1, "training": {}, "evaluations": []}
         return plain if self.is_plain else format.read_metrics(self.path)
 
     @property
     def history(self) -> dict[str, Any] | None:
-        """How the training went: the recorded rows, see `gather_history`; None without any."""
+        """The recorded rows of the training, see `gather_history`; None without any."""
         return None if self.is_plain else provenance.read_history(self.path)
 
     @property
     def images(self) -> dict[str, ImageList]:
-        """Which images were trained ("train") and measured on ("test"), by content; empty if not listed."""
+        """The images trained on ("train") and measured on ("test"), by content; empty if not listed."""
         from zoo.release import tensors
 
         return tensors.read_images(self.path, self.config)
 
     @cached_property
     def centers(self) -> Centers | None:
-        """The learned class centers, or None when the objective has none."""
+        """The learned class centers, or None if the objective has none."""
         from zoo.release import tensors
 
         return tensors.read_centers(self.path, self.config)
@@ -100,7 +100,7 @@ class Release:
 
     @property
     def preprocess(self) -> format.Preprocess:
-        """How images become the encoder's input."""
+        """The preprocessing of the encoder's input."""
         cfg = self.config["pretrained_cfg"]
         mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
         how = cfg["crop_pct"], cfg["interpolation"], mean, std, cfg["crop_mode"]
@@ -133,7 +133,7 @@ class Release:
         from zoo import backbones
         from zoo.release import tensors
 
-        if model_kwargs.get("pretrained") is True:  # a habit of timm's, and true of every release
+        if model_kwargs.get("pretrained") is True:  # timm's users pass it, and every release is
             del model_kwargs["pretrained"]
         config, weights = self.config, self.path / format.WEIGHTS
         if refused := sorted(backbones.NO_ARGUMENTS - backbones.CHOSEN & model_kwargs.keys()):
@@ -152,7 +152,7 @@ class Release:
             if num_classes:
                 model.reset_classifier(num_classes)  # type: ignore[operator]
             return model.to(device=device, dtype=dtype)
-        except Exception as error:  # any of 1,400 constructors, given arguments that others chose
+        except Exception as error:  # 1,400 constructors may raise anything for a user's arguments
             told = f"as {config['architecture']} (device={device}, dtype={dtype})"
             raise ReleaseError(
                 f"{weights}: cannot be loaded {told}: {' '.join(str(error).split())}"
@@ -161,7 +161,7 @@ class Release:
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.
 
-        These are the softmax of the centers' logits, without a class prior. The encoder is loaded once.
+        Probabilities are the softmax of the centers' logits, without class prior. The encoder is loaded once.
         """
         import torch
 
@@ -177,24 +177,24 @@ class Release:
         return self.load().eval().requires_grad_(False)
 
     def require_centers(self) -> Centers:
-        """Return the learned class centers; a `ReleaseError` says what else there is."""
+        """Return the learned class centers; ReleaseError if there are none."""
         if self.centers is None:
             raise ReleaseError(f"{self.name} has no centers: its objective learned none")
         return self.centers
 
     def verify(self) -> None:
-        """Compare every byte of weights, centers, recipe and list of images with the recorded hashes."""
+        """Verify every byte of weights, centers, recipe and image list against the recorded hashes."""
         for name, key in () if self.is_plain else format.HASHED.items():
-            if expected := self.config["zoo"].get(key):  # a release may lack centers, and a list of images
+            if expected := self.config["zoo"].get(key):  # centers and image list are optional
                 format.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
-        """Whether evaluations can be added: a folder of the user's, neither shipped nor a download."""
+        """Whether evaluations can be added: a local folder, neither shipped nor downloaded."""
         return os.access(self.path, os.W_OK) and not format.is_read_only(self.path)
 
     def add_evaluation(self, entry: Facts) -> None:
-        """Add an evaluation to `metrics.json` and the card, in place of one with the same `identity`.
+        """Add an evaluation to `metrics.json` and the card, replacing one with the same `identity`.
 
         `entry` has `protocol`, `data`, `split`, `metrics` (name -> value; accuracies in percent) and more.
         """
@@ -204,10 +204,10 @@ class Release:
         with card.changing(self.path) as (_, metrics):
             made, same = metrics["evaluations"], identity(checked)
             place = next((i for i, old in enumerate(made) if identity(old) == same), len(made))
-            made[place : place + 1] = [checked]  # in the same place: of several, the first one counts
+            made[place : place + 1] = [checked]  # at the same position, since the first of several counts
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
-        """Show a small copy of a PIL image on the card, with a sentence on whose it is and its licence.
+        """Show a small copy of a PIL image on the card, with a `credit` line on its author and licence.
 
         Returns the five most probable classes of that copy, `example.png`, with their probabilities.
         """
@@ -224,7 +224,7 @@ class Release:
         return top
 
     def with_license(self, license: str) -> Release:
-        """Set the licence of the weights, an identifier of the Hub's or a name; return the release anew."""
+        """Set the weights' licence, a Hub identifier or a name; return the reopened release."""
         from zoo.release import card
 
         with card.changing(self.path) as (config, _):

@@ -116,7 +116,7 @@ class ReleaseConfig(Config):
 
 
 class Evaluation(_Open):
-    """An entry of `metrics.json`; see `checked_evaluation` for its figures."""
+    """An entry of `metrics.json`; for its figures see `checked_evaluation`."""
 
     protocol: _Text
     data: _Text
@@ -154,20 +154,20 @@ class History(Config):
 
 
 def check(kind: type[Config], data: object, where: str) -> None:
-    """Validate plain `data`; a `ReleaseError` names the key, what was found and what was expected."""
+    """Validate plain `data`; ReleaseError names the key, what was found and what was expected."""
     check_words(data, where)
     parse(kind, data, where, ReleaseError)
 
 
 def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
-    """Refuse, by a `ReleaseError`, control characters, infinite numbers, and endless `model_args`."""
+    """Raise ReleaseError for control characters, infinite numbers and excessive `model_args`."""
     problem = "nested too deeply" if len(path) > 32 else ""
     if isinstance(data, str):
         text = data.replace("\n", "").replace("\t", "") if path[-1:] in _MULTILINE else data
         problem = f"found control characters, {data[:40]!r}" if UNPRINTABLE.search(text) else ""
     elif isinstance(data, int | float):
         most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
-        if not abs(data) <= most:  # also nan
+        if not abs(data) <= most:  # also refuses NaN
             problem = f"found {str(data)[:20]}, expected a number of at most {most}"
     if problem:
         raise ReleaseError(f'{where}: "{".".join(path)[:200]}": {problem}')
@@ -178,7 +178,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
 
 
 def invalid_class_name(names: Sequence[object]) -> int | None:
-    """Return the index of the first name that no card or terminal can show; None when all can be shown."""
+    """Return the index of the first name that a card or terminal cannot show; None if there is none."""
     for index, name in enumerate(names):
         if not (isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME) or UNPRINTABLE.search(name):
             return index
@@ -186,35 +186,35 @@ def invalid_class_name(names: Sequence[object]) -> int | None:
 
 
 def recall_k(name: str) -> int | None:
-    """Return the k of a metric that is a recall@k, `recall_at_8`; None of any other."""
+    """Return k for a metric's name like `recall_at_8`; None for others."""
     recall = _RECALL.fullmatch(name)
     return int(recall[1]) if recall else None
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return those metrics that cards and tables show, each once, in the order of their columns."""
+    """Return the metrics that cards and tables show, without repetition, in the order of columns."""
     given = {*names}
     recalls = sorted(filter(_RECALL.fullmatch, given), key=lambda name: (len(name), name))
     return [name for name in (*ACCURACIES, "calibration_error", *recalls, "map") if name in given]
 
 
 def metric_title(name: str) -> str:
-    """Return what a card calls a metric of `in_order`."""
+    """Return the title of a metric of `in_order` on a card."""
     titles = {**ACCURACIES, "calibration_error": "calibration error"}
     return "mAP" if name == "map" else (titles.get(name) or f"recall@{recall_k(name)}").capitalize()
 
 
 def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `metric` and `value` of an entry: the first of its `in_order` that is a number, else None."""
+    """Return an entry's `metric` and `value`: the first one of `in_order` that is a number, else None."""
     name = next((name for name in in_order(metrics) if is_number(metrics[name])), None)
     return {"metric": name, "value": None if name is None else metrics[name]}
 
 
 def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
-    """Return an entry with all keys that every entry has: also `metric` and `value`, `seed` and `date`.
+    """Return a complete evaluation entry, with `metric`, `value`, `seed` and `date`, after validation.
 
-    `metric` and `value` are made of `metrics`, whatever it says. Numbers of NumPy and torch become Python's.
-    A `ReleaseError`, which begins with `where`, says what is missing or of another kind.
+    `metric` and `value` are always derived from `metrics`. NumPy's and torch's numbers become Python's.
+    ReleaseError, starting with `where`, names what is missing or invalid.
     """
     try:
         plain = json.loads(json.dumps(entry, default=lambda value: value.item()))  # of NumPy or torch
@@ -229,19 +229,19 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
 
 
 def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what distinguishes evaluations: one that is made again takes the place of the earlier one."""
+    """Return the key that identifies an evaluation: a repeated one replaces the earlier one."""
     sets = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     settings = entry.get("settings") or {}
     return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
 
 
 def is_own(entry: Mapping[str, Any], data: str) -> bool:
-    """Whether an evaluation is of a release's own data, called `data`; older ones have only the name."""
+    """Whether an evaluation is on the release's own data, named `data`; older entries have only the name."""
     return bool(entry.get("own", (entry["data"], entry["split"]) == (data, "test")))
 
 
 def split_words(entry: Mapping[str, Any]) -> str:
-    """Return the split of an evaluation, with the classes it is limited to and the images from training."""
+    """Describe the split of an evaluation: the classes it is limited to, and images seen in training."""
     words, about = [str(entry["split"])], entry.get("test_set") or {}
     if entry.get("classes_measured"):
         words.append(f"{entry['classes_measured']} of {about.get('num_classes', '?')} classes")
