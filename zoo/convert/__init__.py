@@ -1,1 +1,1 @@
-"""Checkpoints of other projects: read without running their code, understood key by key, made a release."""
+"""Convert checkpoints of other projects to releases, key by key and without running their code."""

@@ -1,4 +1,4 @@
-"""`zoo.convert`: from the authors' file to a release folder."""
+"""`zoo.convert`: convert a checkpoint file of another project to a release folder."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
 from zoo.release.write import agree, output, write_release
 
 _PARTS = {"query": (kinds.QUERY, kinds.CENTERS), "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS)}
-_SMALL = 64  # pixels; architectures of this size and below were made for CIFAR
-_MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
+_SMALL = 64  # pixels; architectures for inputs up to this size were made for CIFAR
+_MOST_BYTES = 64 << 20  # limit of a file of labels or counts, many times what a million classes need
 
 
 def convert(
@@ -51,29 +51,29 @@ def convert(
     license: str | None = None,
     leave_out: Sequence[str] = (),
 ) -> Release:
-    """Make a release of a checkpoint that another project's code has written.
+    """Convert a checkpoint written by another project's code to a release.
 
-    Nothing in the file is executed. Every key is understood or the conversion fails; what is not released is
-    listed in recipe.yaml under `converted.left_out`.
+    Nothing in the file is executed. The conversion fails unless every key is understood; keys that are not
+    released are listed in recipe.yaml under `converted.left_out`.
 
     Args:
-        file: a checkpoint of torch.save, or .safetensors; or a name in `PUBLISHED`, which is fetched.
-        family: whose layout it has, a key of `FAMILIES`; "timm" for any timm model, whoever trained it.
+        file: a checkpoint of torch.save, or .safetensors; or a name in `PUBLISHED`, which is downloaded.
+        family: the project whose layout it has, a key of `FAMILIES`; "timm" for any timm model.
         out: the release folder to make; `runs/NAME` when None.
-        arch: the encoder's architecture in timm; what the file names when None.
-        name: of the weights, `arch.tag`; made of arch, family and the file's name when None.
+        arch: the encoder's architecture in timm; when None, the one named in the file.
+        name: of the weights, `arch.tag`; when None, made from arch, family and the file's name.
         encoder: "query" for the trained encoder, "momentum" for its moving average.
-        model_args: arguments of the architecture, beside what the family implies or the file says.
-        labels: classes of the centers: names, a .txt file with one a line, or data that have them.
+        model_args: arguments of the architecture, in addition to those implied by family or file.
+        labels: classes of the centers: names, a .txt file with one per line, or data that have them.
         label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as timm does, or "plain".
-        class_counts: training images of each class, or a file with one a line; -1, unknown, when None.
-        preprocess: those fields of `Preprocess` that are neither the authors' nor the file's.
-        dataset: what the encoder was trained on, in words; "not recorded" when None.
-        license: of the weights, as the Hub writes it; that of the authors' repository when None.
-        leave_out: keys of the file to leave out although they are unknown, or shell patterns of them.
+        class_counts: training images of each class, or a file with one per line; None: -1, unknown.
+        preprocess: fields of `Preprocess` that differ from the authors' and the file's.
+        dataset: description of the training data; "not recorded" when None.
+        license: of the weights, as the Hub spells it; that of the authors' repository when None.
+        leave_out: unknown keys of the file to ignore, or shell patterns of them.
 
     Raises:
-        ZooError: for what cannot be read without running its code, is not understood, or does not fit.
+        ZooError: if the file cannot be read without running code, is not understood, or does not match.
     """
     if not isfile(file) and (family is None or str(file) in PUBLISHED):
         published, file = str(file), fetch(str(file))
@@ -92,7 +92,7 @@ def convert(
         if part not in parts.found:
             raise ReleaseError(f"holds no {part}, only {', '.join(parts.found)}; choose another --encoder")
         given, plain = parts.found[part], family == "timm"
-        # what timm's train.py says; others' settings are of other programs
+        # settings of timm's train.py; those of other programs mean other things
         stated = dict(checkpoint.settings) if plain else {}
         side = stated.pop("input_size", None) or stated.get("img_size")
         stated["img_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
@@ -102,7 +102,7 @@ def convert(
             near = did_you_mean(arch, architectures)
             raise ReleaseError(f'arch: found "{arch}"; give its name in timm: --arch ARCH.{near}')
         args = {**_arguments(project, given, stated, arch), **(model_args or {})}
-        backbones.check_arguments(args)  # `pretrained` would have timm fetch weights of its own
+        backbones.check_arguments(args)  # `pretrained` would make timm download other weights
         if not plain:  # PiCO's ResNets have shortcuts
             given = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): each for key, each in given.items()}
         tensors, head, linear = split_classifier(given, arch, args, may_have_one=plain)
@@ -177,7 +177,7 @@ def convert(
 def _arguments(
     project: Family, encoder: Mapping[str, Tensor], stated: Mapping[Any, Any], arch: str
 ) -> dict[str, Any]:
-    """Return the arguments of the architecture that a family implies, or that timm's train.py states."""
+    """Return the architecture's arguments that the family implies, or that timm's train.py recorded."""
     args = {"global_pool": stated.get("gp"), "bn_eps": stated.get("bn_eps")}
     args |= dict(stated.get("model_kwargs") or {})
     for key, width, implied in project.arguments:
@@ -205,10 +205,10 @@ def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers
 def _preprocess(
     model: nn.Module, project: Family, classes: int, stated: Mapping[Any, Any], given: Mapping[str, Any]
 ) -> Preprocess:
-    """Return how the authors evaluate: timm's default for an architecture is that of other weights.
+    """Return the authors' preprocessing, since timm's default for the architecture belongs to other weights.
 
-    They all resize larger images to 256 pixels and crop 224, bilinearly; those for CIFAR stay as they are.
-    Weights of no project known were trained as the file says, or else with the architecture's default.
+    They all resize to 256 pixels, bilinearly, and crop 224; CIFAR images are not resized. For weights of an
+    unknown project the file's settings are used, or else the architecture's defaults.
     """
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     size = backbones.size_built_for(model) or cfg["input_size"][-1]
@@ -227,14 +227,14 @@ def _listed(source: Any, what: str) -> list[Any]:
     """Return the values of a list, or the lines of a file."""
     if (path := path_of(source)) is None:
         return [*source]
-    if path.suffix.lower() in (".csv", ".parquet"):  # which may have a header and other columns
+    if path.suffix.lower() in (".csv", ".parquet"):  # these may have a header and other columns
         raise ReleaseError(f'{what}: found "{path}", expected a .txt file of one a line')
     lines = [line.strip() for line in read_text(path, _MOST_BYTES, ReleaseError).splitlines()]
     return [line for line in lines if line]
 
 
 def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
-    """Return the names of the centers' classes: numbers, those listed, or those of data in an order."""
+    """Return the names of the centers' classes: numbers, a given list, or those of data in some order."""
     path = path_of(labels)
     if path is not None and (not isfile(path) or path.suffix.lower() == ".parquet"):
         given = as_data(labels)

@@ -1,4 +1,4 @@
-"""From a file's tensors to a timm model: what each is, how timm names it, which architecture it is of."""
+"""Map a file's tensors to a timm model: their parts, timm's names, and the architecture."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Parts(NamedTuple):
     """A file's tensors, sorted by a layout."""
 
-    found: dict[str, dict[str, Tensor]]  # by what they are, by key without its container
-    kinds: dict[str, str]  # what each key of the file is
+    found: dict[str, dict[str, Tensor]]  # by part, then by key without its container
+    kinds: dict[str, str]  # the part of each key of the file
     unknown: list[str]  # keys that are not understood
 
 
 def sort_out(tensors: Mapping[str, Tensor], family: Family, leave_out: Sequence[str]) -> Parts:
-    """Tell by the layouts of a family what each tensor is; `leave_out` are further keys, or shell patterns.
+    """Assign each tensor to a part by a family's layouts; `leave_out` are keys to ignore, or shell patterns.
 
     Raises:
-        ReleaseError: listing what is not understood, or missing.
+        ReleaseError: listing keys that are not understood, or parts that are missing.
     """
     extra: dict[str, str] = {}
     for pattern in leave_out:
@@ -56,22 +56,22 @@ def _apply(layout: Layout, tensors: Mapping[str, Tensor], extra: Mapping[str, st
         pattern, what = next(matches, ("", ""))
         container = "" if pattern.endswith("**") else pattern.removesuffix("*")
         found, name = parts.found.setdefault(what, {}), key.removeprefix(container) or key
-        if not what or (what in RELEASED and name in found):  # of two containers, which is meant?
+        if not what or (what in RELEASED and name in found):  # in two containers: ambiguous
             parts.unknown.append(key)
         found[name], parts.kinds[key] = tensors[key], what
     return parts
 
 
 def _expected(arch: str, args: Mapping[str, Any], num_classes: int = 0) -> dict[str, Tensor]:
-    """Return an architecture's tensors without values."""
+    """Return an architecture's tensors on the meta device."""
     with suppress(ZooError), torch.device("meta"):
         return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
-    with torch.random.fork_rng(devices=[]):  # wrong, or one that computes with values while it is built
+    with torch.random.fork_rng(devices=[]):  # invalid, or needs values during construction
         return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
 
 
 def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors with BatchNorm's counters, and how they differ from the wanted; '' if in nothing."""
+    """Return the tensors with BatchNorm's counters added, and how they differ from `wanted`; '' if equal."""
     complete = {key: torch.tensor(0) for key in wanted if key.endswith(".num_batches_tracked")} | dict(found)
     wrong = []
     for key, value in wanted.items():
@@ -94,9 +94,9 @@ def split_classifier(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
     """Return a timm model's encoder, its classifier, and weight `[C, D]` and bias `[C]` of its last layer.
 
-    What the model has with classes and not without them is the classifier's; of that, the shapes that change
-    with the number of classes are its last layer's. Without one such layer the third is empty. A
-    `ReleaseError` lists what is missing, unexpected or of another shape.
+    Tensors that a model has only with classes belong to the classifier; among them, those whose shape changes
+    with the number of classes belong to its last layer. Without such a layer the third is empty. ReleaseError
+    lists tensors that are missing, unexpected or of another shape.
     """
     bare = wanted = _expected(arch, args)
     found, last = dict(tensors), list[str]()
@@ -105,7 +105,7 @@ def split_classifier(
         last = [key for key, value in two.items() if value.shape != three[key].shape]
         if classes := next((len(found[key]) for key in last if key in found and found[key].ndim), 0):
             wanted = _expected(arch, args, classes)
-            # a layer without bias adds nothing
+            # no bias means zeros
             found = {key: torch.zeros(classes) for key in last if key.endswith(".bias")} | found
     complete, problem = _fit(found, wanted)
     if problem:
@@ -123,8 +123,8 @@ def split_classifier(
 def build(
     arch: str, args: Mapping[str, Any], tensors: Mapping[str, Tensor], num_classes: int = 0
 ) -> nn.Module:
-    """Return a model with these weights, in evaluation mode; a `ReleaseError` if not finite."""
-    with torch.random.fork_rng(devices=[]):  # a conversion draws nothing
+    """Return a model with these weights, in evaluation mode; ReleaseError if any is not finite."""
+    with torch.random.fork_rng(devices=[]):  # do not advance the global generator
         model = backbones.create(arch, num_classes=num_classes, **args)
     model.load_state_dict(tensors)
     broken = [key for key, value in model.state_dict().items() if not torch.isfinite(value).all()]

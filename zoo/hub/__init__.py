@@ -1,4 +1,4 @@
-"""Releases by name, on this machine or on the Hub. What needs torch is imported when it is used."""
+"""Releases by name, on this machine or on the Hub. Code that needs torch is imported on use."""
 
 import lazy_loader
 

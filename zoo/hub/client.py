@@ -1,4 +1,4 @@
-"""Calling huggingface_hub: no answer is waited for without end, and every failure is one clear line."""
+"""Calls to huggingface_hub, with a timeout and one clear line for every failure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from zoo.errors import DataError, ZooError, first_line
 
-_ANSWER_SECONDS = 100.0  # where the client would wait without end, as it does for a commit's answer
-_CAUSES = {  # of a refusal, by its status
+_ANSWER_SECONDS = 100.0  # timeout where the client has none, e.g. for a commit's response
+_CAUSES = {  # of a failed request, by HTTP status
     401: 'it does not exist, or needs another token: log in with "hf auth login" or set HF_TOKEN',
     403: "the token has no right to this",
     404: "it does not exist, or the token does not open it",
@@ -21,7 +21,7 @@ _CAUSES = {  # of a refusal, by its status
 
 @contextmanager
 def hub_errors(where: object, error: type[ZooError]) -> Iterator[None]:
-    """Turn whatever the client raises inside the block into one error, whose message begins with `where`."""
+    """Turn any exception of the client inside the block into one error that starts with `where`."""
     from huggingface_hub import get_session
 
     if get_session().timeout.read is None:
@@ -30,7 +30,7 @@ def hub_errors(where: object, error: type[ZooError]) -> Iterator[None]:
         yield
     except ZooError:
         raise
-    except Exception as found:  # of the transport (httpx, hf_xet), or a KeyError at an answer of no Hub
+    except Exception as found:  # from the transport (httpx, hf_xet), or a KeyError if the server is no Hub
         raise error(f"{where}: {_explain(found)}") from found
 
 
@@ -56,9 +56,9 @@ def _explain(error: BaseException) -> str:
 
 
 def fetch_tables(place: str) -> Path:
-    """Fetch parquet files of the Hub, `org/name[/FOLDER][@REVISION]`, into its cache; return their folder.
+    """Download parquet files from the Hub, `org/name[/FOLDER][@REVISION]`; return their folder in the cache.
 
-    Where the Hub does not answer, what the cache has of the commit, or of the branch's last one, is taken.
+    If the Hub does not answer, cached files of the commit, or of the branch's last known one, are used.
     """
     from huggingface_hub import snapshot_download
 

@@ -1,4 +1,4 @@
-"""`zoo.open`, `zoo.load`, `zoo.pull`: from a name to a release; the Hub's through huggingface_hub's cache."""
+"""`zoo.open`, `zoo.load`, `zoo.pull`: open a release by name; the Hub's via huggingface_hub's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.release import Release, format
 from zoo.release.schema import LIBRARY
 
 _TEXTS = (format.CONFIG, format.RECIPE, format.METRICS, format.HISTORY, format.CARD)
-_RECORD = ".hub.json"  # in a folder of one's own: the last commit, by repository
+_RECORD = ".hub.json"  # in a local folder: the last commit pulled or pushed, by repository
 TENSORS = (format.WEIGHTS, format.CENTERS, format.IMAGES)
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def open(
     """Open a release.
 
     Args:
-        name: the first that exists of a folder, a shipped release and `"org/name[@revision]"`, a repository
-            on the Hub with a release or a model in timm's format; or one of them alone: `"./folder"`,
-            `"shipped:name"`, `"hf-hub:org/name[@revision]"`, the address of its page. Or `"timm:ARCH.TAG"`,
-            timm's own weights. Or a release that is open already, which is opened anew.
+        name: a folder, a shipped release, or `"org/name[@revision]"`, a Hub repository with a release or a
+            model in timm's format; the first that exists is opened. Explicitly: `"./folder"`,
+            `"shipped:name"`, `"hf-hub:org/name[@revision]"`, or the address of its page. `"timm:ARCH.TAG"`
+            means timm's own weights. An open release is opened again.
         revision: branch, tag or commit of a Hub repository, by default the branch `main`. A commit that is
             in the cache is opened without a request.
-        cache_dir: where downloads are kept, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1`
-            only what is there is used.
+        cache_dir: where downloads are kept, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1` only
+            the cache is used.
         token: access token for the Hub; by default the one that huggingface_hub has stored.
 
     Raises:
@@ -65,19 +65,19 @@ def load(
     """Load a pretrained encoder as a timm model, in training mode like `timm.create_model`'s: call `.eval()`.
 
     Args:
-        name: which release, see `zoo.open`.
+        name: of the release, see `zoo.open`.
         num_classes: 0 for the headless encoder, `[B, 3, H, W]` -> features `[B, D_f]`; N for a fresh
             classifier of N classes, initialised by timm from torch's global generator.
-        head: `"centers"` for the classifier made of the learned class centers.
+        head: `"centers"` for the classifier defined by the learned class centers.
         revision: branch, tag or commit of a Hub repository.
-        device: where the model goes.
-        dtype: the type of its floating-point tensors; by default the one that timm builds with.
+        device: of the model.
+        dtype: of its floating-point tensors; by default the one that timm builds with.
         cache_dir: as in `zoo.open`.
         token: as in `zoo.open`.
         model_kwargs: timm's, e.g. `features_only=True`, `in_chans=1`, `img_size=64`, `drop_path_rate=0.1`.
 
     Raises:
-        ReleaseError: when there is no such release, or it cannot be loaded like that.
+        ReleaseError: if there is no such release, or it cannot be loaded with these arguments.
     """
     release = open(name, revision=revision, cache_dir=cache_dir, token=token)
     return release.load(num_classes=num_classes, head=head, device=device, dtype=dtype, **model_kwargs)
@@ -91,10 +91,10 @@ def pull(
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
 ) -> Release:
-    """Fetch a release whole, and compare every byte with the hashes that it records.
+    """Download a complete release and verify every byte against its recorded hashes.
 
-    `out` is a new folder to put it into, where it can be changed; by default it stays in the Hub's cache.
-    Other arguments are those of `zoo.open`. A `ReleaseError` names the repository or folder at fault.
+    `out` is a new folder for a copy that can be changed; by default the release stays in the Hub's cache.
+    Other arguments are those of `zoo.open`. ReleaseError names the repository or folder at fault.
     """
     ref = resolve(name, revision)
     release = Release.at(folder_of(ref, token=token, cache_dir=cache_dir))
@@ -113,12 +113,12 @@ def pull(
 
 
 def base_of(folder: Path, repo_id: str) -> str | None:
-    """Return the commit of `main` that a folder was last pulled or pushed as, None if none is recorded."""
+    """Return the commit of `main` that a folder was last pulled from or pushed as, if one is recorded."""
     return read_object(folder / _RECORD).get(repo_id)
 
 
 def note_base(folder: Path, repo_id: str, commit: str) -> None:
-    """Record the commit of `main` that a folder was pulled or pushed as."""
+    """Record the commit of `main` that a folder was pulled from or pushed as."""
     record = {**read_object(folder / _RECORD), repo_id: commit}
     write_text(folder / _RECORD, json.dumps(record) + "\n")
 
@@ -129,7 +129,7 @@ def is_release_file(name: str) -> bool:
 
 
 def release_files(folder: Path) -> dict[str, Path]:
-    """Return the files of the release in a folder by name; other files there are no part of it."""
+    """Return the files of the release in a folder by name; other files do not belong to it."""
     return {file.name: file for file in sorted(folder.iterdir()) if is_release_file(file.name)}
 
 
@@ -140,10 +140,10 @@ def folder_of(
     cache_dir: str | Path | None = None,
     weights: bool = True,
 ) -> Path:
-    """Return the folder of a release; from the Hub, what is not in huggingface_hub's cache is fetched.
+    """Return the folder of a release, downloading from the Hub what is not in huggingface_hub's cache.
 
-    Only files of a release are fetched, the tensors after `config.json` has been understood; without
-    `weights` not the encoder's. Where the Hub does not answer, what the cache has of the revision is taken.
+    Only files of a release are fetched, tensors after `config.json` was validated, and the encoder's only
+    with `weights`. If the Hub does not answer, cached files of the revision are used.
     """
     if ref.path is not None:
         if not isdir(ref.path):
@@ -160,7 +160,7 @@ def folder_of(
 
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)
     config = format.read_config(folder)
-    # a plain timm model has its centers among the weights
+    # a plain timm model's centers are part of its weights
     tensors = (format.CENTERS, format.IMAGES) if config["zoo"]["recipe_sha256"] else ()
     wanted = [name for name in tensors if config["zoo"].get(format.HASHED[name])]
     wanted += [format.WEIGHTS] if weights else []

@@ -1,4 +1,4 @@
-"""What the name of a release means. Imports no torch and asks no server."""
+"""Resolve the names of releases, without importing torch or contacting a server."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ModelRef:
     kind: Literal["folder", "hub", "shipped"]
     target: str
     revision: str | None = None
-    path: Path | None = None  # the folder of what is on this machine
+    path: Path | None = None  # the folder, if it is on this machine
 
     @property
     def spelling(self) -> str:
-        """The name that can mean nothing else; of a folder in the Hub's cache, its repository and commit."""
+        """An unambiguous name; for a folder in the Hub's cache its repository and commit."""
         path = Path(self.target)
         if self.kind == "folder" and (cached := cached_commit(path)):
             return ModelRef("hub", *cached).spelling
@@ -52,7 +52,7 @@ class ModelRef:
 
 
 def named(release: Release | str | Path) -> str | Path:
-    """Return what a release is opened by: a name as it is, and the folder of one that is open."""
+    """Return the name or folder that opens a release: a name unchanged, or an open release's folder."""
     if isinstance(release, str | Path):
         return release
     if isinstance(path := getattr(release, "path", None), Path):
@@ -67,10 +67,10 @@ def cached_commit(folder: Path) -> tuple[str, str] | None:
 
 
 def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef:
-    """Return what a name means; names and revisions are those of `zoo.open`.
+    """Resolve a name; names and revisions are those of `zoo.open`.
 
     Raises:
-        ReleaseError: when the name can mean nothing; with the nearest name.
+        ReleaseError: if the name cannot be resolved; with the nearest name.
     """
     name = named(name)
     text = str(name)
@@ -102,7 +102,7 @@ def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef
 
 
 def repository(text: str, revision: str | None = None) -> ModelRef:
-    """Return the repository `org/name[@revision]`; raise a `ReleaseError` for what can be none."""
+    """Parse a repository `org/name[@revision]`; ReleaseError if it cannot be one."""
     text = f"{text}@{revision}" if revision else text
     found = _REPOSITORY.fullmatch(text)
     if found is None:

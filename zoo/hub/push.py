@@ -1,7 +1,7 @@
-"""`zoo.push`: a release folder to a repository on the Hub, in one commit.
+"""`zoo.push`: upload a release folder to a repository on the Hub, in one commit.
 
-Nobody's work is lost: the commit names the one before, and what others changed since the version that this
-release comes from is taken over first (`zoo.hub.merge`), or refused.
+Nobody's work is lost: the commit names its parent, and what others have changed since the version this
+release is based on is merged first (`zoo.hub.merge`), or refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".onnx", ".gg
 _PUBLIC = {"digits", "cifar10", "cifar100"}
 
 Ready = tuple[Release, str, dict[str, Any]]
-"""A release that is fit to be published, the branch, and what the repository shall hold, by file name."""
+"""A release that passed all checks, the branch, and the contents of the repository by file name."""
 
 
 def push(
@@ -37,27 +37,27 @@ def push(
     revision: str | None = None,
     base: str | None = None,
 ) -> str:
-    """Publish a release on the Hub; the same push again changes nothing, an interrupted one is finished.
+    """Publish a release on the Hub. Repeating a push changes nothing, or finishes an interrupted one.
 
-    The release is checked before anything is sent. Its files go up in one commit; those that are no longer
-    here are removed there, others stay. What others changed there since it was last pulled or pushed is taken
-    over into its folder first, or refused.
+    The release is checked before anything is sent. Its files are uploaded in one commit, which also removes
+    files of a release that are gone here; other files stay. What others changed since the last pull or push
+    is merged into the local folder first, or refused.
 
     Args:
         release: a `Release`, or the name of one, see `zoo.open`.
         repo_id: the repository, `"org/name"`; created if there is none.
-        private: create it private. One that exists and is public is then refused.
+        private: create it as private; an existing public one is then refused.
         token: access token with write permission; by default the one that huggingface_hub has stored.
-        revision: the branch to push to, by default `main`; created from `main` if there is none.
-        base: the revision that this release is based on, where the folder does not record it, or where what
-            is there shall be replaced.
+        revision: the branch to push to, by default `main`; created from `main` if it does not exist.
+        base: the revision that this release is based on, if the folder does not record it, or to replace what
+            is there.
 
     Returns:
         The address of the commit, `https://huggingface.co/org/name/tree/COMMIT`.
 
     Raises:
-        ReleaseError: when the release is not fit to be published, the repository holds something else or
-            contradicts it, was changed meanwhile, or the Hub refuses or cannot be reached.
+        ReleaseError: if the release fails a check, the repository has something else, conflicts or was
+            changed meanwhile, or the Hub refuses or cannot be reached.
     """
     release, branch, contents = prepare(release, repo_id, revision)
     ref, api = ModelRef("hub", repo_id, branch), HfApi(token=token, library_name=LIBRARY)
@@ -73,7 +73,7 @@ def push(
             release, branch, contents = prepare(release, repo_id, revision)
         elif held := [name for name in old if name.endswith(_WEIGHTS)]:
             raise ReleaseError(f"{ref}: holds {held[0]} of another model; choose another repository")
-        made = api.create_commit(  # leaves out what is there already, and makes no empty commit
+        made = api.create_commit(  # skips unchanged files and empty commits
             repo_id,
             [CommitOperationAdd(name, content) for name, content in contents.items()]
             + [CommitOperationDelete(name) for name in old if is_release_file(name) and name not in contents],
@@ -87,13 +87,13 @@ def push(
 
 
 def prepare(release: Release | str | Path, repo_id: str, revision: str | None = None) -> Ready:
-    """Check a release, and return what a push of it would send; asks no server.
+    """Check a release and return what a push would send, without contacting a server.
 
     Raises:
-        ReleaseError: when the release is not fit to be published, or nothing can be pushed to `repo_id`.
+        ReleaseError: if the release fails a check, or `repo_id` cannot be pushed to.
     """
     branch = str(repository(repo_id, revision or constants.DEFAULT_REVISION).revision)
-    release = open_release(release)  # anew: what was changed since, through another object, is published
+    release = open_release(release)  # again, to include changes made through another object
     if release.is_plain:
         raise ReleaseError(f'{release.path}: found a plain timm model; "zoo convert" makes a release of it')
     check_release(release)
@@ -102,7 +102,7 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     contents: dict[str, Any] = {**release_files(release.path)}
     contents[format.CARD] = card.addressed(release.card, repo_id).encode()
     public = release.config["zoo"]["dataset"].get("source") in _PUBLIC
-    if format.IMAGES in contents and not public:  # whoever has an image could tell that it was trained on
+    if format.IMAGES in contents and not public:  # it reveals whether a given image was trained on
         del contents[format.IMAGES]
         config = format.read_json(release.path / format.CONFIG)
         del config["zoo"][format.HASHED[format.IMAGES]]
