@@ -1,1 +1,1 @@
-"""Experiments: records of finished trainings, and what is made of a list of them."""
+"""Experiments: trainings, their records, and comparisons of many."""

@@ -35,7 +35,7 @@ from zoo.training.signals import interruptible
 from zoo.training.stages import STAGE, first_stage, train_stages
 
 DATA_FOLDER = "data_folder.txt"
-"""File of a run's own folder that says where its data are, for `snapshot`; it is never published."""
+"""File in a run's folder with the location of its data, for `snapshot`; never published."""
 
 
 def pretrain(
@@ -50,21 +50,21 @@ def pretrain(
     objective: str | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
-    """Train as a recipe says, measure the result and write its release; torchrun's processes train together.
+    """Train a recipe, evaluate the result and write its release; processes of torchrun train together.
 
     Args:
         recipe: a shipped recipe's name, a file, or a `Recipe`; None: one is made for the images of `data`.
-        out: the release folder to make, `runs/NAME` when None; the run's state is in its sub-folder `run`.
-        data: the folder of the recipe's own data, or any other `zoo.data.any_data.Data`, which take the place
-            of the recipe's source, long tail and subset.
-        resume: go on from the last checkpoint in `out`, or begin if there is none.
+        out: the release folder to make, `runs/NAME` when None; the run's state is in its subfolder `run`.
+        data: the folder of the recipe's own data, or any other `zoo.data.any_data.Data`, which replace the
+            recipe's source, long tail and subset.
+        resume: continue from the last checkpoint in `out`, or start if there is none.
         overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
             With other data or another objective the release is called NAME_changed, unless they set a name.
-        init: without a recipe, the weights to start from: a release, its name or folder, or `timm:ARCH.TAG`.
-        arch: without a recipe, in place of `init`: the architecture, with new weights.
-        objective: without a recipe "moco", which is the default, or "simclr".
-        images: which to train ("train") and measure on ("test"), as `Release.images` of another release lists
-            them, out of another copy of the data.
+        init: without a recipe, the initial weights: a release, its name or folder, or `timm:ARCH.TAG`.
+        arch: without a recipe, instead of `init`: the architecture, with new weights.
+        objective: without a recipe: "moco", the default, or "simclr".
+        images: those to train on ("train") and measure on ("test"), as listed in another release's
+            `Release.images`, to be found in another copy of the data.
 
     Raises:
         Interrupted: on SIGINT, SIGTERM, SIGHUP or SIGUSR1, after saving the state.
@@ -75,7 +75,7 @@ def pretrain(
         recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
     )
     out = RUNS / planned.name if out is None else Path(out)
-    resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # torchrun began anew
+    resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # torchrun restarted us
     if holds_release(out):
         finished = hub.open(out)
         trained = finished.recipe.get("training")  # a converted release has none
@@ -90,14 +90,14 @@ def pretrain(
         return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
     def chosen() -> dict[str, Any]:
-        for begun in (run, run.stage(1)) if resume else ():  # a stage may come from another run of a sweep
+        for begun in (run, run.stage(1)) if resume else ():  # a stage may be another run's
             if isfile(begun.recipe_file):
                 return Recipe.load(begun.recipe_file).training.model_dump()
         return choose(planned, model.encoder, len(sets[0]), device)
 
     with interruptible(saved), join(device.type) as ranks:
         first = ranks.rank == 0
-        with ranks.in_turn():  # what one fetches or decodes, the others find
+        with ranks.in_turn():  # the others find what the first one fetched or decoded
             sets = open_sets(planned, root, images)
             model = build_objective(first_stage(planned), sets[0])
         planned = resolve_auto(planned, ranks.from_first(chosen))
@@ -118,10 +118,10 @@ def pretrain(
 
 
 def open_sets(recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None = None) -> Sets:
-    """Open the training images of a recipe, and the test images where it measures anything.
+    """Open the training images of a recipe, and the test images if it evaluates anything.
 
     Raises:
-        DataError: see `open_dataset`; for data without classes where the recipe measures by them.
+        DataError: see `open_dataset`; also if the recipe's evaluation needs classes and there are none.
     """
     images, unlabelled = images or {}, objective_class(recipe.objective.name).without_labels
     train_set = open_dataset(recipe.data, "train", data, images.get("train"), unlabelled=unlabelled)
@@ -141,7 +141,7 @@ def plan_finetuning(
     data: Data = None,
     overrides: Overrides = (),
 ) -> tuple[Recipe, Root]:
-    """Return the recipe of a fine-tuning and the place of its data; without data, of the release's own.
+    """Return the recipe of a fine-tuning and the location of its data, by default the release's own.
 
     The arguments are those of `finetune`.
     """
@@ -166,11 +166,11 @@ def finetune(
     """Train from a release instead of random weights; other arguments and errors are those of `pretrain`.
 
     `init` is a weights name, `org/repo[@rev]`, a folder, a `Release` or `timm:ARCH.TAG`; `head` is "fresh",
-    "centers", "means", or None: the recipe's own. The recipe is usually of the objective `classify`; None: as
-    `zoo.recipe.planning.make` makes it. `out` is by default `runs/NAME_finetuned`, NAME that of the recipe.
+    "centers", "means", or None for the recipe's own. The recipe usually has the objective `classify`; None:
+    made by `zoo.recipe.planning.make`. `out` is by default `runs/NAME_finetuned`, with the recipe's name.
     """
     own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
-    if recipe is None and data is None and not own:  # else hours on the release's own would be a surprise
+    if recipe is None and data is None and not own:  # training on the release's own data would be a surprise
         raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
     planned, root = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)
     suffix = "" if "finetuned" in planned.name else "_finetuned"
@@ -185,18 +185,17 @@ def snapshot(
     step: int | None = None,
     overrides: Overrides = (),
 ) -> Release:
-    """Make a release from a checkpoint of a training, as if it had ended there; its folder is only read.
+    """Make a release from a checkpoint, as if the training had ended there; the run is only read.
 
     Args:
         run: the folder of the training, as `out` of `pretrain`; not of a method with several trainings.
         out: the release folder to make; None: `runs/NAME_epN`, or `runs/NAME_stepN` within an epoch.
         data: those of the training; the folder that it was given when None.
         step: of the checkpoint; the newest when None.
-        overrides: changes of the recipe with which a training could be resumed.
+        overrides: changes of the recipe, of the kind that resuming allows.
 
     Raises:
-        ZooError: if there is no run or no such checkpoint, for other data than it trains on, or if `out`
-            holds a release.
+        ZooError: if there is no run or no such checkpoint, the data are others, or `out` has a release.
     """
     folder = next(filter(RunFolder.is_run, map(RunFolder, (Path(run) / "run", Path(run)))), None)
     if folder is None:
@@ -209,7 +208,7 @@ def snapshot(
     check_same_run(found, recipe, folder.path)
     checkpoint = checkpoint_of(folder, step)
     if out is not None:
-        _require_free(Path(out))  # before the data are read
+        _require_free(Path(out))  # fail before data are read
     if data is None and isfile(folder.path / DATA_FOLDER):
         data = Path((folder.path / DATA_FOLDER).read_text("utf-8").strip())
     sets = open_sets(recipe, own_root(data, recipe.data))
@@ -227,7 +226,7 @@ def snapshot(
 
 
 def _require_free(out: Path) -> None:
-    """Refuse the folder of a release, or of a training whose own release could not be written any more."""
+    """Refuse the folder of a release, or of a training whose own release would then have no place."""
     if holds_release(out):
         raise TrainingError(f'"{out}" holds a release already; choose another --out')
     for other in (out.resolve() / "run", out.resolve(), *out.resolve().parents):

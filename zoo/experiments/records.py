@@ -1,4 +1,4 @@
-"""One finished training as a record: its recipe, seed, hashes and figures, read from wherever it lies."""
+"""Records of finished trainings: recipe, seed, hashes and figures, read from releases and files."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class Evaluated(Config):
 
     @property
     def kind(self) -> str:
-        """What has to be the same where figures of several runs are put together."""
+        """The key that must be equal for figures of several runs to be combined."""
         return json.dumps([self.protocol, self.settings, self.test_sha256], sort_keys=True)
 
 
 class RunRecord(Config):
-    """A finished training and all that was measured on it."""
+    """A finished training and everything measured on it."""
 
     name: str
     seed: Annotated[int, Field(ge=0)]
     recipe: dict[str, Any]
-    """By dotted key; lists of sections are keys with a number. Of weights that training began with there is
-    the hash, unless they are shipped."""
+    """By dotted key, with numbers for lists of sections. Initial weights are given by their hash, unless they
+    are shipped."""
     method: str
     data: str
     train_sha256: _Sha256 = Field(description="Of the training images' names and labels.")
@@ -61,7 +61,7 @@ class RunRecord(Config):
     epochs: int | float
     evaluations: list[Evaluated] = Field(description="Those on the training's own data.")
     figures: dict[str, float] = {}
-    """All numbers by name, as `zoo.diagnose` has them, e.g. `recorded/loss`."""
+    """All numbers of `zoo.diagnose` by name, e.g. `recorded/loss`."""
     seconds: Annotated[float, Field(ge=0)]
     hardware: str
     precision: str
@@ -73,17 +73,17 @@ class RunRecord(Config):
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The keys of the recipe that move a figure, but for the seed; equal for runs of one experiment."""
+        """The recipe's keys that affect results, without the seed; equal for runs of one experiment."""
         keys = {*keys_learned(self.recipe), "training.precision", "training.release_dtype"}
         return {key: value for key, value in self.recipe.items() if key in keys}
 
     @property
     def changed(self) -> dict[str, Any] | None:
-        """What is not as in the shipped recipe of its name; None where there is none."""
+        """The differences to the shipped recipe of the same name; None if there is none."""
         if (shipped := shipped_leaves(self.name)) is None:
             return None
         shipped = {**shipped, START: self.recipe.get(START)}
-        # what `auto` chose is no change
+        # the choice of `auto` is not a change
         own = self.decisive.items()
         return {key: value for key, value in own if shipped.get(key, ...) not in (value, "auto")}
 
@@ -93,18 +93,18 @@ class RunRecord(Config):
 
 
 class ResultsFile(Config, extra="ignore"):
-    """What `results.json` holds; what else stands beside the runs is for people."""
+    """The content of `results.json`; further keys are for people."""
 
     format: Literal[2]
     runs: list[RunRecord]
 
 
 def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
-    """Read releases by name, files `results.json`, and all that lies in folders at any depth.
+    """Read records from releases by name, files `results.json`, and folders at any depth.
 
-    In a folder called `results` every .json file is one of records. What lies in a folder and has no record,
-    such as a converted release, is left out with a warning. Of copies of a run, the one on which most was
-    measured is returned. A `ZooError` names what is none of these, an empty folder, or a damaged file.
+    In a folder called `results` every .json file has records. Releases in a folder without a record, such as
+    converted ones, are skipped with a warning. Of copies of a run, the one with the most evaluations is
+    returned. ZooError for anything else, an empty folder, or a damaged file.
     """
     records = list[RunRecord]()
     for name in map(hub.named, names):
@@ -135,12 +135,12 @@ def _below(folder: Path) -> list[RunRecord]:
 
 
 def read_results(file: Path) -> list[RunRecord]:
-    """Read a file of results; raise `ZooError` naming what is wrong with it."""
+    """Read a file of results; ZooError says what is wrong with it."""
     return parse(ResultsFile, format.read_json(file), f'"{file}"', ZooError).runs
 
 
 def from_release(release: Release) -> RunRecord:
-    """Return the record of a release; raise `ReleaseError` for one without a training, as a converted one."""
+    """Return the record of a release; ReleaseError if it has no training, such as a converted one."""
     training, config, plain = release.metrics["training"], release.config["zoo"], release.recipe
     if training.get("epochs") is None:
         raise ReleaseError(f"{release.path}: {format.METRICS} has no training.epochs, expected a training")
@@ -154,8 +154,8 @@ def from_release(release: Release) -> RunRecord:
     leaves = recipe_leaves(plain)
     for key, record in ((START, "init_weights_sha256"), (TEACHERS, "teacher_sha256")):
         if training.get(record) is not None and "shipped:" not in str(leaves.get(key)):
-            leaves[key] = training[record]  # a folder may hold others
-    if training.get("ranks", 1) > 1:  # BatchNorm saw smaller batches: no repetition of what one rank trains
+            leaves[key] = training[record]  # the name may now refer to others
+    if training.get("ranks", 1) > 1:  # BatchNorm saw smaller batches: not comparable to one rank
         leaves["ranks"] = training["ranks"]
     entry = {
         "name": release.name,
@@ -184,10 +184,10 @@ def from_release(release: Release) -> RunRecord:
 
 
 def recipe_leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of a recipe, defaults too; CIFAR's parquet files are CIFAR, as their hash tells."""
+    """Return the leaves of a recipe with defaults; CIFAR's parquet files count as CIFAR (equal hashes)."""
     try:
         recipe = parse(Recipe, dict(plain), "recipe")
-    except RecipeError:  # of another version
+    except RecipeError:  # written by another version
         return flat(plain)
     whole = recipe.model_dump(mode="json")
     whole["data"]["source"] = as_archive(recipe.data.source).model_dump(mode="json")
@@ -196,7 +196,7 @@ def recipe_leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def shipped_leaves(name: str) -> dict[str, Any] | None:
-    """Return the leaves of a shipped recipe; None where there is none of this name."""
+    """Return the leaves of a shipped recipe; None if there is none of this name."""
     shipped = name in catalog.list_recipes()
     return recipe_leaves(Recipe.load(name).model_dump(mode="json")) if shipped else None
 
@@ -206,14 +206,14 @@ _TITLES |= {"ldam_drw": "LDAM-DRW", "lws": "LWS"}
 
 
 def method_title(name: str, recipe: Mapping[str, Any]) -> str:
-    """Name what a plain recipe trains, as papers do; MoCo's version is told by the recipe's name."""
+    """Return the method of a plain recipe as papers call it; the recipe's name gives MoCo's version."""
     objective, method, loss = recipe["objective"], recipe.get("method"), recipe["objective"].get("loss")
     kind = str(objective["name"])
     title = SHIPPED[kind].__name__.removesuffix("Config") if kind in SHIPPED else kind
-    if kind == "classify":  # named by what decides the loss
+    if kind == "classify":  # named after the loss or method
         kind = method["name"] if method else loss["name"] if isinstance(loss, Mapping) else str(loss)
         title = _TITLES.get(kind, kind.replace("_", " "))
-    # tables have this baseline twice: with crops and flips, and in the setting of what it is compared with
+    # tables have this baseline twice: with crops and flips, and in the compared method's setting
     if kind == "cross_entropy" and any(op.get("op") == "auto_augment" for op in recipe["views"]["train"][0]):
         title += " + AutoAugment"
     if version := re.search(r"\.moco_(v[12])", name):

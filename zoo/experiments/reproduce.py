@@ -30,11 +30,11 @@ from zoo.recipe.protocols import TRAINED
 from zoo.release import Release, format
 from zoo.release.provenance import origins, sha256_of
 
-RISK = 0.01  # how often an equally good training may fail in any of its figures
-FEWEST_SEEDS = 5  # of which a spread is known well enough to judge by
+RISK = 0.01  # probability that an equally good training fails in any figure
+FEWEST_SEEDS = 5  # needed to estimate the spread over seeds
 _NAMES = ("loss", "accuracy", "positive_score", "negative_score", "uniformity", "alignment", "p_sup")
 SCALARS = tuple(f"recorded/{name}" for name in _NAMES)
-"""What a training recorded of itself that is judged where its spread over seeds is known."""
+"""Recorded training figures that are judged if their spread over seeds is known."""
 
 
 def judged(
@@ -47,17 +47,16 @@ def judged(
 ) -> pd.DataFrame:
     """Judge all figures together: an equally good training fails in any with a probability of `RISK` at most.
 
-    That is Bonferroni's bound over what two trainings recorded of themselves and all that was measured, but
-    for intervals. The difference of two shares p, each of the same n test images, has the variance
-    2 p (1 - p) / n; a spread s over seeds adds 2 s^2. The calibration error, a difference of accuracy and
-    confidence, has the accuracy's p. Numbers of images and queries have to be equal. The quantile is normal
-    where the error is that of test images alone, Student's with k - 1 degrees of freedom where a spread over
-    k `seeds` is part of it. `points`, by which figures with an error may differ, takes the place of all this.
-    The counts of images are by class, `[C]`.
+    This is Bonferroni's bound over all recorded training figures and evaluations, except intervals. The
+    difference of two shares p, each over the same n test images, has the variance 2 p (1 - p) / n; a spread s
+    over seeds adds 2 s^2. The calibration error, a difference of accuracy and confidence, uses the accuracy's
+    p. Numbers of images and queries must be equal. The quantile is normal if the only error is that of the
+    test images, and Student's with k - 1 degrees of freedom if a spread over k `seeds` is included. `points`
+    replaces all this by a fixed tolerance. The counts of images are by class, `[C]`.
 
     Returns:
         The figures with `difference`, `tolerance` and `verdict`: `same`, `within` the tolerance, `differs`,
-        or `missing` where nothing was made again.
+        or `missing` if a figure was not measured again.
     """
     rows = list[tuple[str, str, float, float, float]]()
     for name in SCALARS:
@@ -90,21 +89,21 @@ def judged(
 
 
 def _spread(seeds: Sequence[Mapping[str, float]], name: str) -> float:
-    """Return a figure's standard deviation over seeds; 0 of too few."""
+    """Return a figure's standard deviation over seeds; 0 if there are too few."""
     values = [each[name] for each in seeds if name in each]
     return statistics.stdev(values) if len(values) >= FEWEST_SEEDS else 0.0
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of training a release again.
+    """The result of training a release again.
 
     Attributes:
-        recorded: the release that was to be reproduced.
-        made: the new one.
+        recorded: the release to reproduce.
+        made: the new release.
         figures: every number that was judged, of the training and of each evaluation, see `judged`.
-        seeds: how many trainings with other seeds the spread of training is known from; 0 without one.
-        same_weights: whether weights, and centers where there are any, are the same bits, by their SHA-256.
+        seeds: number of trainings with other seeds that give the spread; 0 without a spread.
+        same_weights: whether weights, and centers if any, are identical, by their SHA-256.
     """
 
     recorded: Release
@@ -115,7 +114,7 @@ class Reproduction:
 
     @property
     def wrong(self) -> pd.DataFrame:
-        """The figures that differ or are missing; none where the release was reproduced."""
+        """The figures that differ or are missing; empty if the release was reproduced."""
         return self.figures[self.figures["verdict"].isin(["differs", "missing"])]
 
 
@@ -128,35 +127,35 @@ def reproduce(
     spread: str | Path | None = None,
     resume: bool = False,
 ) -> Reproduction | None:
-    """Train a release again by its own recipe and seed, repeat what was measured on it, and compare.
+    """Train a release again by its own recipe and seed, repeat its evaluations, and compare.
 
-    The recipe is the release's `recipe.yaml`. The images are those that it lists, out of any copy of the data
-    set; where it lists none, their names and labels are compared with the recorded SHA-256 first. Trainings
-    on different processors end in other weights, as with another seed: see `judged`.
+    The recipe is the release's `recipe.yaml`. The images are those it lists, found in any copy of the data
+    set; without a list, names and labels are first compared with the recorded SHA-256. Trainings on different
+    processors end with different weights, as with another seed: see `judged`.
 
     Args:
-        name: which release, see `zoo.open`.
-        data: those that it was trained on, where they need to be given.
+        name: of the release, see `zoo.open`.
+        data: the data that it was trained on, if they must be given.
         out: the release folder to make, by default `runs/reproduced/NAME`.
-        tolerance: points by which figures may differ; 0 demands equal ones. By default see `judged`.
+        tolerance: points by which figures may differ; 0 requires equal ones. By default see `judged`.
         spread: trainings of the same recipe with five or more other seeds: a folder or file of results, as
-            `table` takes it. By default what is shipped for this release, where there is something.
-        resume: go on from the last checkpoint in `out`, or begin if there is none.
+            for `table`. By default those shipped for this release, if any.
+        resume: continue from the last checkpoint in `out`, or start if there is none.
 
     Returns:
-        The comparison; None in torchrun's processes but the first.
+        The comparison; None in all of torchrun's processes except the first.
 
     Raises:
         Interrupted: on a signal, after saving the state.
-        ZooError: for a release that was converted, is a snapshot, or has nothing recorded; for other data, or
-            another initial release, than it was made of.
+        ZooError: for a release that was converted, is a snapshot, or has no record; if the data or the
+            initial release differ from the original ones.
     """
     if tolerance is not None and not (is_number(tolerance) and 0 <= tolerance <= 100):
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")
     recorded = hub.open(name)
     recorded.verify()
     own, training = from_release(recorded), recorded.metrics["training"]
-    # who repeats a training need not have the trackers of who made it
+    # the original's trackers may not be available here
     recipe = Recipe.load(recorded.path / format.RECIPE, ["training.trackers=[]"])
     data = own_root(data, recipe.data)
     out = RUNS / "reproduced" / recorded.name if out is None else Path(out)
@@ -195,7 +194,7 @@ def _check(what: str, found: str, expected: str | None) -> None:
 
 
 def _seeds(own: RunRecord, spread: str | Path | None) -> list[RunRecord]:
-    """Return records of trainings like `own` with other seeds; none where too few are shipped."""
+    """Return records of trainings like `own` with other seeds; none if too few are shipped."""
     shipped = catalog.shared_folder("recipes") / "spread" / f"{own.name}.json"
     found, same = find([spread or shipped] if spread or isfile(shipped) else []), (own.name, own.train_sha256)
     alike = {run.seed: run for run in found if (run.name, run.train_sha256) == same and run.seed != own.seed}

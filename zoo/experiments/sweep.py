@@ -1,4 +1,4 @@
-"""`zoo.sweep`, `zoo.compare`: a training for every value or method and seed, which processes may share."""
+"""`zoo.sweep`, `zoo.compare`: train all values or methods with several seeds; processes share the runs."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ METHODS: dict[str, Any] = {name: name for name in _BY_NAME} | {
     "nearest_center": {"name": "nearest_center", "centers": "learned", "similarity": "logit"},
     "nearest_mean": {"name": "nearest_center", "centers": "means", "similarity": "cosine"},
 }
-"""Values of the recipe's key `method` that a comparison has by default, by the names of its rows."""
+"""Default values of the recipe's key `method` in a comparison, by row name."""
 
-_DECIDED = ("method", "evaluation", "training.seed", "init.head")  # which a comparison sets itself
+_DECIDED = ("method", "evaluation", "training.seed", "init.head")  # set by a comparison itself
 _WATCH = {
     title: f"accuracy/classifier/{name}".removesuffix("/accuracy")
     for name, title in {**ACCURACIES, "calibration_error": "calibration error"}.items()
@@ -63,16 +63,16 @@ class SweepFile(Config):
     source: str
     recipes: Annotated[list[str], Field(min_length=1)]
     set: dict[str, Any] = {}
-    """By key of the recipe a list of values, or of values by their labels. One value is an override."""
+    """By key of the recipe: a list of values, or values by label. A single value is an override."""
     seeds: list[int] = [0, 1, 2]
     watch: dict[str, str] = {}
-    """By title a number out of `RunRecord.figures`: `NAME`, `NAME - NAME`, or `NAME or NAME`, where the
-    second stands in for the first in runs that lack it. None: accuracies, loss and uniformity."""
+    """By title, a number in `RunRecord.figures`: `NAME`, `NAME - NAME`, or `NAME or NAME`, which uses the
+    second in runs that lack the first. None: accuracies, loss and uniformity."""
     found: str | None = None
 
 
 def read_sweep(name: str | Path) -> SweepFile | None:
-    """Read a sweep by name or from a file; None for what asks no question, as a recipe."""
+    """Read a sweep by name or from a file; None if it has no `question`, like a recipe."""
     path = Path(name) if isfile(name) else catalog.sweep_path(str(name))
     plain = load_yaml(catalog.recipe_text(path), path.name) if isfile(path) else None
     return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
@@ -80,13 +80,13 @@ def read_sweep(name: str | Path) -> SweepFile | None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep or a comparison found.
+    """The result of a sweep or comparison.
 
     Attributes:
         frame: a row for each point: mean ± standard deviation of each watched number over its seeds.
-        changes: how far each point is from the first, see `differences`.
-        results: what was measured, as `zoo.table` has it; the records' `figures` have every number.
-        failed: why runs failed, by `POINT/seed_N`.
+        changes: the difference of each point to the first, see `differences`.
+        results: the measurements as in `zoo.table`; the records' `figures` have every number.
+        failed: the errors of failed runs, by `POINT/seed_N`.
         folder: with `sweep.md`, `sweep.png`, `results.*` and the runs' releases.
     """
 
@@ -105,24 +105,24 @@ def sweep(
     data: Data = None,
     resume: bool = False,
 ) -> Sweep | None:
-    """Train a recipe for every combination of values, over seeds, and show what moves with them.
+    """Train a recipe with every combination of values, over seeds, and compare the results.
 
-    Processes that are started with `resume` share the runs: each trains the next that nobody has, and the
-    last one to finish writes what was found.
+    Processes started with `resume` share the runs: each trains the next one that nobody has taken, and the
+    last one to finish writes the results.
 
     Args:
-        recipes: one or several, also in one list, or the name or file of a sweep; what is given beside it,
-            recipes too, takes the place of its own.
+        recipes: one or several, also in one list, or the name or file of a sweep; other arguments, further
+            recipes included, replace the sweep's own.
         out: folder of the sweep, `runs/sweeps/NAME` when None; each run's release is in `out/POINT/seed_N`.
-        vary: by key of the recipe, e.g. `objective.tau`, a list of values, or values by their labels; a
-            list of one is the same in all runs.
-        seeds: of the trainings; 0, 1, 2 where a sweep has none.
-        data: where the recipes' own data lie, for those whose sources need a folder.
-        resume: go on with what lies in `out`; finished runs are taken as they are.
+        vary: by key of the recipe, e.g. `objective.tau`: a list of values, or values by label; a list of one
+            applies to all runs.
+        seeds: of the trainings; 0, 1, 2 unless a sweep has its own.
+        data: the location of the recipes' own data, for sources that need a folder.
+        resume: continue in `out`; finished runs are kept.
 
     Returns:
-        What was found; None if other processes are still training the rest. A `ZooError` tells what is wrong
-        before the first training; after an `Interrupted` the same call with `resume` goes on.
+        The results; None if other processes are still training the rest. ZooError says what is wrong before
+        the first training; after an `Interrupted` the same call with `resume` continues.
     """
     if not (names := listed(recipes)):
         raise RecipeError('sweep: found no recipe, expected one or several; "zoo list" shows them')
@@ -148,12 +148,12 @@ def compare(
 ) -> Sweep | None:
     """Fine-tune a release in several ways, over seeds, and compare the classifiers on the test split.
 
-    It is a sweep over the recipe's key `method`. Nothing is selected on the test split: the last epoch
-    counts, or the one that the validation part of `training.early_stopping` chooses.
+    This is a sweep over the recipe's key `method`. Nothing is selected on the test split: the last epoch
+    counts, or the one chosen on the validation split of `training.early_stopping`.
 
-    `methods` are names out of `METHODS`, or of the recipe's `method`; the others are compared with the first.
-    `out` is by default `runs/NAME_compared`, NAME that of `init`. Other arguments, errors and the result are
-    those of `finetune` and `sweep`; `failed` has also the methods that the start does not allow.
+    `methods` are names in `METHODS` or values of the recipe's `method`; all are compared with the first.
+    `out` is by default `runs/NAME_compared`, with the name of `init`. Other arguments, errors and the result
+    are those of `finetune` and `sweep`; `failed` also has methods that do not suit `init`.
     """
     start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
     changes = as_overrides(overrides)
@@ -172,10 +172,10 @@ def compare(
 def lay_out(
     recipes: Sequence[Recipe | str | Path], vary: Mapping[str, Any], seeds: Sequence[int]
 ) -> dict[str, Recipe]:
-    """Return the recipes of all runs, by `POINT/seed_N`: all points with one seed after another."""
+    """Return the recipes of all runs by `POINT/seed_N`, ordered by seed, then by point."""
     if "training.seed" in vary:
         raise ZooError('vary (--set): "training.seed": a sweep has several; give seeds (--seeds)')
-    axes = dict[str, dict[str, Any]]()  # of each key the values, by the words that name a point
+    axes = dict[str, dict[str, Any]]()  # by key: its values, by the words that name a point
     for key, given in {"training.seed": seeds, **vary}.items():
         if not (isinstance(given, Mapping | Sequence) and given) or isinstance(given, str):
             raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
@@ -200,13 +200,13 @@ def lay_out(
 def run_all(
     runs: Mapping[str, Recipe], out: Path, about: SweepFile, data: Data, *, resume: bool
 ) -> Sweep | None:
-    """Train all runs and write to `out` what was found; None while other processes train some."""
+    """Train all runs and write the results to `out`; None while other processes are still training."""
     if not (resume or is_unused(out)):
         raise TrainingError(f'"{out}" is not an empty folder; go on by --resume, or choose another --out')
     kinds = {recipe.data.model_dump_json(): recipe for recipe in runs.values()}.values()
     sets = [(recipe, own_root(data, recipe.data)) for recipe in kinds]
     out.mkdir(parents=True, exist_ok=True)
-    with FileLock(out / ".data.lock"):  # what one process fetches or decodes, the others find
+    with FileLock(out / ".data.lock"):  # other processes find what the first fetched or decoded
         for recipe, root in sets:
             open_sets(recipe, root)
     failed = _train(runs, out, data)
@@ -216,7 +216,7 @@ def run_all(
     if not trained:
         raise ZooError(f"none of the {len(runs)} runs could be trained: {next(iter(failed.values()))}")
     records = [from_release(hub.open(folder)) for folder in trained.values()]
-    if any("features/" in each for each in about.watch.values()):  # of which only a look at images tells
+    if any("features/" in each for each in about.watch.values()):  # which need images to be encoded
         subjects = diagnose(*trained.values(), out=out / "report", data=data).subjects
         for record, subject in zip(records, subjects, strict=True):
             record.figures.update(subject.numbers)
@@ -227,7 +227,7 @@ def run_all(
         for run, record in zip(trained, records, strict=True)
     ).set_index(["point", "seed"])
     frame = numbers.groupby(level="point", sort=False).agg(mean_text)
-    points = (run.rpartition("/")[0] for run in runs)  # the first one also where its first seed failed
+    points = (run.rpartition("/")[0] for run in runs)  # also if the first one's first seed failed
     first = next(point for point in points if point in frame.index)
     found = Sweep(frame, differences(numbers, first), tabulate(records), failed, out)
     parts = [f"# {about.question}", f"Source: {about.source}"]
@@ -245,15 +245,15 @@ def run_all(
 
 
 def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
-    """Train, one after another, what no other process trains; return why some failed, by `POINT/seed_N`."""
+    """Train the runs that no other process trains; return the errors of failed ones, by `POINT/seed_N`."""
     failed, begun = dict[str, str](), dict[str, Path]()
     say(f"{sum(holds_release(out / run) for run in runs)} of {len(runs)} runs are finished")
-    for run in (each for each in 2 * list(runs) if each not in failed):  # again, for what others gave up
+    for run in (each for each in 2 * list(runs) if each not in failed):  # again, if others gave up
         recipe, folder, own = runs[run], out / run, out / run / "run" / "stage-1"
-        try:  # the system releases a killed process's lock
+        try:  # the OS releases a killed process's lock
             with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
                 first = first_stage(recipe).to_yaml()
-                if first in begun and not own.exists() and not holds_release(folder):  # cRT's is that of LWS
+                if first in begun and not own.exists() and not holds_release(folder):  # e.g. cRT's and LWS's
                     shutil.copytree(begun[first], own.with_name(".stage-1"), dirs_exist_ok=True).rename(own)
                 pretrain(recipe, out=folder, data=data, resume=True)
             if own.exists():
@@ -269,11 +269,11 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
 
 
 def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
-    """Return how far each `point` of the index is from `to`, mean over `seed`, as `-2.8 [-5.6, 0.0]`.
+    """Return the difference of each `point` to the point `to`, as mean over `seed`, e.g. `-2.8 [-5.6, 0.0]`.
 
-    Runs of one seed share the images' order and the initial weights. In brackets is the 95 % interval of the
-    mean (Student's t), where there are several seeds that differ. Each is of one comparison: nothing corrects
-    for their number. One that holds 0 does not tell two points apart.
+    Runs with the same seed share the order of images and the initial weights. The 95 % interval of the mean
+    (Student's t) is in brackets, if there are several seeds with unequal differences. Intervals are not
+    corrected for the number of comparisons. If one contains 0, the points are not distinguished.
     """
     base = numbers.xs(to, level="point")
 
@@ -288,7 +288,7 @@ def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
 
 
 def _value(expression: str, figures: Mapping[str, float]) -> float:
-    """Return a number of a run, see `SweepFile.watch`; NaN where it has none."""
+    """Return a number of a run, see `SweepFile.watch`; NaN if it has none."""
     terms = [each.split(" or ") for each in expression.split(" - ")]
     values = [next((figures[name] for name in names if name in figures), math.nan) for names in terms]
     return values[0] - sum(values[1:])

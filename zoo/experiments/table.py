@@ -1,4 +1,4 @@
-"""`zoo.table`: the results of finished trainings as one table, from their own records."""
+"""`zoo.table`: a table of finished trainings, made from their records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zoo.release.card import escaped, markdown_table
 from zoo.release.schema import PREFERRED
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-"""The marks in a README between which the table is written."""
+"""The marks in a README that enclose the table."""
 
 METRICS = ("accuracy", "many", "medium", "few")  # columns of figures, in percent
 
@@ -33,14 +33,14 @@ LEGEND = (
     "linear_full: the published one. Time: of the training alone, median over seeds. Last epoch unless noted."
 )
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
-"""Keys that may be changed without hiding the published figure; a note names the change."""
+"""Keys whose change does not hide the published figure; a note names the change."""
 _OWN_COLUMN = ("training.epochs", "objective.feature_transform")
 _NOT_MEASURED = Evaluated(protocol="-", settings={}, test_sha256=None, metrics={})
 
 
 @cache
 def published_figures() -> dict[str, dict[str, Any]]:
-    """Return `value`, `protocol`, `source` and what `differs` of the published figures, by recipe."""
+    """Return the published figures by recipe: `value`, `protocol`, `source` and what `differs` here."""
     file = catalog.shared_folder("recipes") / "published" / "figures.yaml"
     return dict(load_yaml(catalog.recipe_text(file), file.name))
 
@@ -50,9 +50,9 @@ class Results:
     """Finished trainings as a table.
 
     Attributes:
-        records: every finished run once.
-        frame: one line of cells (text) for the runs that differ in the seed alone.
-        notes: what has to be known of each line.
+        records: every finished run, without duplicates.
+        frame: one row of text cells for the runs that differ only in the seed.
+        notes: remarks on each row.
     """
 
     records: list[RunRecord]
@@ -60,7 +60,7 @@ class Results:
     notes: Sequence[str]
 
     def markdown(self) -> str:
-        """Return the table in Markdown: a part for each data set, a legend, and notes."""
+        """Return the table in Markdown: a section for each data set, a legend, and notes."""
         parts = []
         for data, part in self.frame.groupby("data", sort=False):
             recipe = part["recipe"].str.replace(r"^([^,]*)", r"`\1`", regex=True)
@@ -83,11 +83,11 @@ class Results:
 
 
 def tabulate(records: list[RunRecord]) -> Results:
-    """Put records into lines, sorted as in papers: data sets by name, of one the most imbalanced first.
+    """Arrange records in rows, sorted as in papers: data sets by name, then the most imbalanced first.
 
-    Within one: by accuracy. Images that go by several names, because they were read in different ways, are
-    shown by the shortest; other images of the same name by their hash. Of several trainings with one seed the
-    earliest counts, since they are not independent samples.
+    Within a data set rows are sorted by accuracy. Images with several names, because they were read in
+    different ways, get the shortest; different images with the same name are shown by their hash. Of several
+    trainings with one seed the earliest counts, since they are not independent samples.
     """
     runs = pd.DataFrame([_described(run, records) for run in records])
     runs = runs.sort_values("date").drop_duplicates(["group", "seeds"])
@@ -113,10 +113,10 @@ def tabulate(records: list[RunRecord]) -> Results:
 
 
 def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
-    """Return what a run has for its line, by the preferred evaluation that it has."""
+    """Return a run's cells, using its preferred evaluation."""
     chosen = min(
         (each for each in run.evaluations if "accuracy" in each.metrics),
-        # a classifier as it stands comes before one with a prior subtracted
+        # an unchanged classifier is preferred to one with the prior subtracted
         key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
         default=_NOT_MEASURED,
     )
@@ -130,7 +130,7 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     if changed:
         values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
         notes.append(f"changed from the recipe: {values}")
-    # keys that are newer than a run are null or false in its record, and make no difference
+    # keys that did not exist at the time of a run are null or false in its record: no difference
     decisive = {key: value for key, value in run.decisive.items() if value is not None and value is not False}
     return {
         "group": json.dumps([run.name, run.train_sha256, decisive, chosen.kind], sort_keys=True),
@@ -152,7 +152,7 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _distinguishing(run: RunRecord, records: Iterable[RunRecord]) -> list[str]:
-    """Return the values in which a run differs from others of its name and from a shipped recipe."""
+    """Return the values in which a run differs from others of its name and from the shipped recipe."""
     alike = [each for each in records if each.name == run.name]
     keys = run.decisive if run.changed is None else run.changed
     return [
@@ -169,20 +169,19 @@ def table(
     out: str | Path | None = None,
     readme: str | Path | None = None,
 ) -> Results:
-    """Put the results of finished trainings into one table: means over seeds, time, published figures.
+    """Make a table of finished trainings: means over seeds, time, published figures.
 
-    Everything is read from the releases' own records. A run that lies in several places counts once; runs
-    share a row where recipe (but for the seed and how it is computed), images (by their hash) and evaluation
-    are equal.
+    Everything is read from the releases' own records. A run found in several places counts once; runs share
+    a row if recipe (except seed and hardware settings), images (by their hash) and evaluation are equal.
 
     Args:
         names: folders with runs at any depth (sweeps, releases, files in folders called `results`), releases
             by name, or files `results.json`; also in one list.
         out: folder for `results.md` and `results.json`; None writes nothing.
-        readme: a Markdown file in which the table replaces what stands between `BEGIN` and `END`.
+        readme: a Markdown file in which the table replaces the text between `BEGIN` and `END`.
 
     Raises:
-        ZooError: for a name that is none of these, a folder without any run, or a README without its marks.
+        ZooError: for an invalid name, a folder without runs, or a README without the marks.
     """
     if not (records := find(listed(names))):
         raise ZooError("table: found no name, expected folders, releases or results.json, e.g. runs")
@@ -204,7 +203,7 @@ def _replace(readme: Path, table: str) -> None:
 
 
 def mean_text(values: Sequence[float] | pd.Series, form: str = ".3g") -> str:
-    """Return `mean ± sample standard deviation`, the mean of a single value, or `-` for none; NaN is none."""
+    """Return `mean ± sample standard deviation`, a single value alone, or `-`; NaN counts as missing."""
     known = pd.Series(values, dtype=float).dropna()
     if known.empty:
         return "-"
@@ -212,7 +211,7 @@ def mean_text(values: Sequence[float] | pd.Series, form: str = ".3g") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time with two or three figures."""
+    """Format a time with two or three digits."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""`zoo.diagnose`: see what one or several trainings did, as one page of figures."""
+"""`zoo.diagnose`: a page of figures about one or several trainings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HTML, _NUMBERS, _FIGURES = "report.html", "numbers.json", "figures"
 
 @dataclass(frozen=True)
 class Report:
-    """What `diagnose` made; `missing` says by title what all `subjects` lack for a figure."""
+    """The result of `diagnose`; `missing` says by title what all `subjects` lack for a figure."""
 
     folder: Path
     html: Path
@@ -52,29 +52,29 @@ def diagnose(
     sample: int = 2000,
     device: str = "auto",
 ) -> Report:
-    """Write a page of figures of one or several trainings, side by side, and what it lacks.
+    """Write a page of figures that compares one or several trainings, and lists figures that lack data.
 
     Args:
         names: releases (name, folder or repository, see `zoo.open`), or a list of them.
-        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`, in place of an earlier
-            report; `runs/diagnosed/NAME` when None.
-        data: images to encode for all, see `zoo.data.any_data.Data`; each one's own when None, or where a
-            folder is that of another one's own data.
-        sample: test images to encode, 4 or more; all where there are fewer.
+        out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`, replacing an earlier report;
+            `runs/diagnosed/NAME` when None.
+        data: images to encode for all, see `zoo.data.any_data.Data`; each release's own when None, or if the
+            folder contains the own data of another.
+        sample: number of test images to encode, at least 4; all if there are fewer.
         device: "auto", "cpu" or "cuda".
 
     Raises:
-        ZooError: for a name that is no release, data that are none, or a folder that holds something else.
+        ZooError: for a name that is not a release, invalid data, or a folder with other content.
     """
     check_number("sample", sample, SMALLEST)
-    pick_device(device, "device")  # a wrong one is said before anything is opened
+    pick_device(device, "device")  # fail before anything is opened
     given = [hub.named(name) for name in listed(names)]
     if not given:
         raise ZooError("diagnose: found no release, expected at least one")
     subjects, folder = open_subjects(given), _folder(out, given)
     shared = data is not None and any(_is_own(subject, data) for subject in subjects)
     if data is not None and not shared:
-        as_data(data)  # which says what is wrong with them
+        as_data(data)  # fails if they are invalid
     for subject in subjects:
         others = data if not shared or _is_own(subject, data) else None
         _take_sample(subject, others, sample, device)
@@ -82,7 +82,7 @@ def diagnose(
     with writing(f'report "{folder}"'):
         files = {key: [folder / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}
         for old in (file for both in files.values() for file in both):
-            old.unlink(missing_ok=True)  # of an earlier report, which may have had more
+            old.unlink(missing_ok=True)  # an earlier report may have had more
         left_out = {key: draw(key, subjects, *files[key]) for key in FIGURES}
         drawn = [key for key in FIGURES if len(left_out[key]) < len(subjects)]
         missing = {kind.title: kind.without for key, kind in FIGURES.items() if key not in drawn}
@@ -95,7 +95,7 @@ def diagnose(
 
 
 def _folder(out: str | Path | None, names: Sequence[str | Path]) -> Path:
-    """Return the report's folder; raise `ZooError` if it holds what no report made and would be lost."""
+    """Return the report's folder; ZooError if it has files that no report wrote and that would be lost."""
     joined = "_and_".join(str(name).removeprefix("shipped:") for name in names)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", joined)[:100].strip("._")
     folder = DIAGNOSED / name if out is None else Path(out)
@@ -113,7 +113,7 @@ def _is_own(subject: Subject, data: Data) -> bool:
 
 
 def _take_sample(subject: Subject, data: Data, size: int, device: str) -> None:
-    """Give a subject a sample of test images, or the reason why it has none."""
+    """Add to a subject a sample of test images, or the reason why there is none."""
     assert subject.release is not None
     try:
         config, root, is_own = own_data(subject.release, data)
@@ -135,7 +135,7 @@ def _render(
     figures: Sequence[tuple[str, Kind, str, Mapping[str, str]]],
     missing: Mapping[str, str],
 ) -> str:
-    """Return the page, which holds all figures as PNG and needs no other file."""
+    """Return the page, which has all figures embedded as PNG and needs no other file."""
     columns = ("name", "objective", "trained on", "seed", "images")
     facts = {
         s.label: (s.name, s.objective, s.data, s.seed, s.sample.images if s.sample else s.no_sample)
@@ -148,7 +148,7 @@ def _render(
         "Numbers": pd.DataFrame({subject.label: subject.numbers for subject in subjects}).sort_index(),
         "Not drawn": pd.DataFrame({"without": missing}),
     }
-    # names of files, classes and recipes are others' text, which pandas escapes too
+    # names of files, classes and recipes are untrusted text; pandas escapes it too
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("zoo.report", ""), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -162,4 +162,4 @@ def _render(
             },
             figures=figures,
         )
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # a file's name need not be text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # file names need not be valid text

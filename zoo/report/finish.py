@@ -1,4 +1,4 @@
-"""The end of a training: measure what was trained, draw it, write its release."""
+"""The end of a training: evaluate the result, draw its pictures and write the release."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zoo.training.progress import say
 from zoo.training.stages import final_classifier, recorded
 
 Sets = tuple[ImageDataset, ImageDataset | None]
-"""The training images, and the test images where there are some."""
+"""The training images, and the test images if there are any."""
 
 
 def finish(
@@ -40,27 +40,27 @@ def finish(
     ranks: int = 1,
     images: Mapping[str, ImageList] | None = None,
 ) -> None:
-    """Measure a trained objective as the recipe says, draw it, and write its release to `out`.
+    """Evaluate a trained objective according to the recipe, draw pictures, and write its release to `out`.
 
-    Pictures, and the trainings that protocols do, are kept in the folder `state`.
+    Pictures and the state of protocols that train are kept in the folder `state`.
     """
-    license = inherited(recipe)  # a start that has gone is found before hours of measuring
+    license = inherited(recipe)  # fail before hours of evaluation if the initial release is gone
     train_set, test_set = sets
     encoder, centers = objective.encoder, objective.centers()
     half = recipe.training.release_dtype == "float16"
-    if half:  # every figure is then of what is released
+    if half:  # first, so that all figures describe the released weights
         encoder.load_state_dict(round_to_half(encoder.state_dict()))
-    # as it is in memory when it is loaded: in another layout `zoo evaluate` would round otherwise
+    # the memory layout of a loaded release: `zoo evaluate` would round differently in another one
     encoder.to(memory_format=torch.contiguous_format)
     measured = Encoder.of_recipe(encoder, recipe)
-    # all training images, also where a part was for validation: as `zoo evaluate` will have it
+    # all training images, including a validation split, as in `zoo evaluate`
     data = ProbeData(measured, train_set, test_set)
     if recipe.method is not None:
-        assert centers is not None  # a method is one of the objective `classify`
+        assert centers is not None  # methods require the objective `classify`
         centers = final_classifier(recipe.method, centers, lambda: data.train)
     if half and centers is not None:
         centers = centers._replace(**round_to_half(centers.tensors()))  # type: ignore[arg-type]
-    # its folder is named by the encoder's weights, so what is there can always be continued
+    # the folder is named by the encoder's weights, so that an existing one can always be resumed
     probe_run = ProbeRun(recipe.data, state, resume=True)
     entries = [
         measure(protocol, data, test_set, centers, probe_run)
@@ -68,13 +68,13 @@ def finish(
         if test_set is not None
     ]
     dataset, steps = train_set.describe(), sum(stage.steps for stage in stages)
-    # a snapshot's run may have gone on
+    # the run of a snapshot may have continued
     rows, class_rows = (
         [row for row in found if row["step"] <= steps] for found in recorded([stage.run for stage in stages])
     )
     training = training_facts(recipe, objective, stages, train_set, ranks)
     names, counts, sample = train_set.class_names, torch.from_numpy(train_set.class_counts), None
-    if recipe.evaluation and test_set is not None:  # else nothing was encoded
+    if recipe.evaluation and test_set is not None:  # otherwise nothing was encoded
         sample = Sample(data.test, torch.from_numpy(test_set.labels.copy()), names, counts)
     say("drawing the release's pictures")
     subject = Subject(
@@ -122,7 +122,7 @@ def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict
 
 
 def inherited(recipe: Recipe) -> str:
-    """Return the licence of the weights: a foreign one that they were made from, "other" for several."""
+    """Return the weights' licence: inherited from the weights they are based on, "other" for several."""
     plain = recipe.model_dump()
     sources = filter(None, [*provenance.teachers_of(plain), provenance.start_of(plain)])
     others = {str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources} - {format.LICENSE}

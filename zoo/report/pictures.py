@@ -1,4 +1,4 @@
-"""Figures as files: those of a report, and the pictures of a release."""
+"""Write figures to files: those of a report, and a release's pictures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from zoo.report import features, training  # noqa: F401  # which fill `FIGURES`
 from zoo.report.style import COLORS, FAINT, FIGURES, groups_of, styled
 from zoo.report.subject import Subject
 
-_MOST = 8  # groups of subjects that a figure has room for
+_MOST = 8  # groups of subjects in one figure
 
 
 def draw(key: str, subjects: Sequence[Subject], *files: Path, title: str = "") -> dict[str, str]:
-    """Draw one of `FIGURES` as .png or .svg; return by label what subjects that it does not show lack."""
+    """Draw one of `FIGURES` as .png or .svg; return by label what subjects lack that are not shown."""
     kind = FIGURES[key]
     groups = groups_of([subject for subject in subjects if kind.has(subject)])
     drawn = [subject for group in groups[:_MOST] for subject in group]
@@ -30,7 +30,7 @@ def draw(key: str, subjects: Sequence[Subject], *files: Path, title: str = "") -
 
 
 def _save(made: Figure, *paths: Path, title: str = "") -> None:
-    """Write a figure to files that end in .png or .svg; raise `ZooError` for one that cannot be written."""
+    """Write a figure to .png or .svg files; ZooError if one cannot be written."""
     with styled():
         if title:
             made.suptitle(title, x=0.01, ha="left", wrap=True)
@@ -41,7 +41,7 @@ def _save(made: Figure, *paths: Path, title: str = "") -> None:
 
 
 def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:
-    """Draw the pictures of a release that there is something to draw of, as `folder`/NAME.png.
+    """Draw those pictures of a release that its data allow, as `folder`/NAME.png.
 
     Returns:
         The files by name, of `zoo.release.format.DRAWN`.
@@ -52,7 +52,7 @@ def draw_pictures(subject: Subject, folder: Path) -> dict[str, Path]:
 
 
 def draw_numbers(numbers: pd.DataFrame, file: Path) -> None:
-    """Draw a panel for each column, in it a line for each `point` of the index: runs, mean, deviation."""
+    """Draw one panel per column with a row for each `point` of the index: runs, mean, deviation."""
     points = numbers.groupby(level="point", sort=False)
     means, deviations = points.mean(), points.std()
     with styled():

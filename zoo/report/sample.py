@@ -1,4 +1,4 @@
-"""What an encoder makes of a sample of test images: features, scores of pairs, neighbours."""
+"""An encoder's view of a sample of test images: features, pair scores, nearest neighbours."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from zoo.errors import DataError
 from zoo.evaluation.encode import Encoder, encode_images, extract
 from zoo.functional.checks import check_features
 
-SMALLEST = 4  # images that a sample needs
-_PAIRED = 4096  # images at most whose pairs enter uniformity and tolerance: N^2 numbers are formed
-_ANCHORS = 256  # images whose scores with all others are kept
-_QUERIES, _SHOWN = 4, 4  # query images, and neighbours shown of each
+SMALLEST = 4  # minimal number of images in a sample
+_PAIRED = 4096  # maximal number of images for uniformity and tolerance, which need all N^2 pairs
+_ANCHORS = 256  # images whose scores with all others are computed
+_QUERIES, _SHOWN = 4, 4  # query images, and neighbours shown for each
 Shown = tuple[Tensor, Tensor, Tensor]  # images `[k, 3, h, w]`, most similar first, labels, cosines `[k]`
 
 
@@ -39,10 +39,10 @@ class Neighbours(NamedTuple):
 
 @dataclass(eq=False)
 class Sample:
-    """N test images, as an encoder sees them: their features `[N, D]` and classes `[N]`.
+    """N encoded test images: their features `[N, D]` and classes `[N]`.
 
-    `class_counts` are the training images of each class `[C]`, `images` says in words which ones these are,
-    `positive_scores` are cosines of two training views of each `[N]`.
+    `class_counts` are the training images of each class `[C]`, `images` describes the selection, and
+    `positive_scores` are the cosines of each image's two training views `[N]`.
     """
 
     features: Tensor
@@ -55,7 +55,7 @@ class Sample:
 
     @cached_property
     def scores(self) -> Tensor:
-        """Cosines of A anchors, the first of the sample, with all of it `[A, N]`."""
+        """Cosines of the first A images, the anchors, with the whole sample `[A, N]`."""
         unit = F.normalize(self.features, dim=1)
         return unit[:_ANCHORS] @ unit.T
 
@@ -66,7 +66,7 @@ class Sample:
 
     @cached_property
     def pairs(self) -> dict[str, Tensor]:
-        """Cosines of two views of an image, of images of one class and of others; none of fewer than two."""
+        """Cosines of an image's two views, of images of one class and of different classes; at least two."""
         same = (~self.apart).fill_diagonal_(False)
         found = {"same_class": self.scores[same], "other_class": self.scores[self.apart]}
         if self.positive_scores is not None:
@@ -75,11 +75,11 @@ class Sample:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Measures by name: `uniformity`, `tolerance`, `alignment`, and mean and deviation of `pairs`."""
+        """Measures by name: `uniformity`, `tolerance`, `alignment`, means and deviations of `pairs`."""
         unit = F.normalize(self.features[:_PAIRED], dim=1)
         found = {"uniformity": float(functional.uniformity(unit))}
         found["tolerance"] = float(functional.tolerance(unit, self.labels[:_PAIRED]))
-        if self.positive_scores is not None:  # of unit rows |q - k|^2 = 2 - 2 q.k
+        if self.positive_scores is not None:  # for unit rows |q - k|^2 = 2 - 2 q.k
             found["alignment"] = float(2 - 2 * self.positive_scores.double().mean())
         for name, scores in self.pairs.items():
             found |= {f"{name}_score": float(scores.mean()), f"{name}_deviation": float(scores.std())}
@@ -96,8 +96,8 @@ def take_sample(
 ) -> Sample:
     """Encode a seeded sample of at most `size` test images, and ten times as many training images.
 
-    Scores are cosines of pooled features: a release has no projection head. `views` and `image_size` are the
-    recipe's, for two training views of each image.
+    Scores are cosines of pooled features, since a release has no projection head. `views` and `image_size`
+    are the recipe's, for two training views of each image.
 
     Raises:
         DataError: for an empty split, other classes, unreadable images, or features that are not finite.
@@ -123,23 +123,23 @@ def take_sample(
 
 
 def _draw(count: int, at_most: int, what: str) -> NDArray[np.int64]:
-    """Return at most `at_most` of `count` positions, drawn at random."""
+    """Draw at most `at_most` of `count` indices at random."""
     return np.random.default_rng(derive_seed(what, 0)).permutation(count)[:at_most].astype(np.int64)
 
 
 def _positive_scores(
     encoder: Encoder, tested: ImageDataset, views: ViewsConfig | None, image_size: int | None
 ) -> Tensor | None:
-    """Return cosines of two training views of each image `[N]`: of the last two, which training contrasts."""
+    """Return the cosine of each image's last two training views `[N]`, which the objective contrasts."""
     if views is None or len(views.train) < 2:
         return None
     try:
         how: dict[str, Any] = {"mean": encoder.preprocess.mean, "std": encoder.preprocess.std}
         how |= {"batch_size": 256, "drop_last": False, "seed": derive_seed("look views", 0)}
-        uncached = views.model_copy(update={"cache": False})  # a sample is no data set to keep
+        uncached = views.model_copy(update={"cache": False})  # do not cache a sample
         loader = TrainLoader(tested, uncached, device=encoder.device, image_size=image_size, **how)
         batches = (
-            (view, batch.index + second * len(tested))  # the place in the sample stands for the label
+            (view, batch.index + second * len(tested))  # the index in the sample serves as label
             for batch in loader.stream(0, loader.steps_per_epoch)
             for second, view in enumerate(batch.views[-2:])
         )
@@ -153,7 +153,7 @@ def _positive_scores(
 def _neighbours(
     tested: ImageDataset, gallery: ImageDataset, features: Tensor, bank: Tensor, encoder: Encoder
 ) -> list[Neighbours]:
-    """Return the first image of up to four classes, from the most to the least frequent, with neighbours."""
+    """Return one image each of up to four classes, from the most to the least frequent, with neighbours."""
     unit, bank, labels = F.normalize(features, dim=1), F.normalize(bank, dim=1), tested.labels
     present = np.unique(labels)
     ordered = present[np.argsort(-gallery.class_counts[present], kind="stable")]

@@ -1,4 +1,4 @@
-"""The style that all figures share: white, small, readable in grey and by colour-blind people."""
+"""The common style of all figures: white, small, readable in grey and for colour-blind people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 FAINT = "#8A8A8A"
 
 Draw = Callable[[Sequence[Subject]], Figure]
-# For letters that matplotlib's own font lacks, class names in Chinese for one, where one is installed.
+# Fallback fonts for letters that matplotlib's own lacks, e.g. Chinese class names, if one is installed.
 _FALLBACKS = ("Noto Sans CJK SC", "WenQuanYi Micro Hei", "Microsoft YaHei", "PingFang SC", "Arial Unicode MS")
 _STYLE: dict[str, Any] = {
     "font.size": 8.5,
@@ -49,7 +49,7 @@ WIDTH = 3.4  # inches: a column of a paper
 
 
 class Kind(NamedTuple):
-    """A figure that can be made: heading, how to read it, who has what it needs, and what others lack."""
+    """A kind of figure: heading, explanation, a test whether a subject has the data, and what others lack."""
 
     title: str
     reading: str
@@ -62,7 +62,7 @@ FIGURES: dict[str, Kind] = {}  # by the names of their functions, in the order o
 
 
 def figure(title: str, has: Callable[[Subject], object], without: str) -> Callable[[Draw], Draw]:
-    """Make a function one of `FIGURES`, read as its docstring says, in the common style and with a legend."""
+    """Add a function to `FIGURES`, with its docstring as explanation, the common style and a legend."""
 
     def register(draw: Draw) -> Draw:
         @wraps(draw)
@@ -85,14 +85,14 @@ def figure(title: str, has: Callable[[Subject], object], without: str) -> Callab
 
 
 def styled() -> Any:
-    """Return a context with this style alone, whatever the user's own settings of matplotlib."""
+    """Return a context with only this style, independent of the user's matplotlib settings."""
     fonts = ["DejaVu Sans", *(name for name in _FALLBACKS if name in fontManager.get_font_names())]
     defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
     return mpl.rc_context({**defaults, **_STYLE, "font.family": fonts})
 
 
 def panels(count: int, height: float, *, columns: int = 1, sharex: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its panels row by row, each of this height in inches."""
+    """Return a figure and its panels, row by row, each `height` inches high."""
     rows = -(-count // columns)
     made = Figure((WIDTH, rows * height + 0.3), layout="constrained")
     axes_of = list(made.subplots(rows, columns, squeeze=False, sharex=sharex).ravel())
@@ -102,7 +102,7 @@ def panels(count: int, height: float, *, columns: int = 1, sharex: bool = False)
 
 
 def groups_of(subjects: Sequence[Subject]) -> list[list[Subject]]:
-    """Return the subjects that differ in the seed alone together, in the order of the first ones."""
+    """Group subjects that differ only in the seed, in the order of their first ones."""
     found: dict[str, list[Subject]] = {}
     for subject in subjects:
         found.setdefault(subject.group, []).append(subject)
@@ -110,12 +110,12 @@ def groups_of(subjects: Sequence[Subject]) -> list[list[Subject]]:
 
 
 def look(place: int) -> dict[str, Any]:
-    """Return the colour of a group's lines and points, and the marker that tells them apart in grey."""
+    """Return a group's colour, and its marker, which distinguishes it in grey."""
     return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
 
 
 def draw_lines(axes: Axes, lines: pd.DataFrame, place: int, label: str, dash: str = "-") -> None:
-    """Draw the mean of a group's seeds, a column each, as a line."""
+    """Draw the mean over a group's seeds (columns) as a line."""
     mean = lines.mean(axis=1)
     every = max(len(mean) // 6, 1)  # a few markers
     axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **look(place))

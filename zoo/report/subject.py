@@ -1,4 +1,4 @@
-"""What a report is about: a release with what its training recorded, and its numbers."""
+"""The subject of a report: a release, the record of its training, and its numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from zoo.training.stages import recorded
 
 Row = Mapping[str, Any]
 Array = NDArray[np.float64]
-GRADIENTS = {  # norms, recorded of each class
+GRADIENTS = {  # norms recorded per class
     "class_gradient": "of a class: all its images",
     "feature_gradient": "of one image: mean in its class",
     "center_gradient": "of the class's center",
@@ -38,11 +38,11 @@ GRADIENTS = {  # norms, recorded of each class
 
 @dataclass(eq=False)
 class Subject:
-    """One release, or what is about to become one; what is not known is empty, None or, of a count, -1.
+    """A release, or one about to be written; unknown values are empty, None or, for counts, -1.
 
-    `rows` and `class_rows` are those of metrics.jsonl and classes.jsonl, `class_counts` training images of
-    each class `[C]`. The `label` is short and unique. Subjects of one `group` differ in the seed alone; its
-    `place` in the report decides colour and marker.
+    `rows` and `class_rows` are those of metrics.jsonl and classes.jsonl, `class_counts` the training images
+    of each class `[C]`. The `label` is short and unique. Subjects of one `group` differ only in the seed; the
+    group's `place` in the report determines colour and marker.
     """
 
     name: str
@@ -64,26 +64,26 @@ class Subject:
 
     @property
     def seed(self) -> int | None:
-        """Of the training; None for a converted release."""
+        """The seed of the training; None for a converted release."""
         return (self.recipe.get("training") or {}).get("seed")
 
     @property
     def counted(self) -> bool:
-        """Whether the training images of each of several classes are known."""
+        """Whether there are several classes, with known numbers of training images."""
         return len(self.class_counts) > 1 and int(self.class_counts.min()) >= 0
 
     @cached_property
     def record(self) -> pd.DataFrame:
-        """The recorded scalars, a row for each step and NaN for what was not recorded at it."""
+        """The recorded scalars, one row per step, NaN for values that were not recorded."""
         finite = [{k: v for k, v in row.items() if is_number(v) and math.isfinite(v)} for row in self.rows]
         frame = pd.DataFrame([row for row in finite if "step" in row])
         scalars = sorted({*frame.columns} - {"step", "epoch"})
-        # of a step recorded twice, the last
+        # if a step was recorded twice, the last counts
         return frame.groupby("step")[scalars].last() if scalars else pd.DataFrame()
 
     @cached_property
     def gradients(self) -> dict[str, Array]:
-        """Mean norm over the training of the gradients of each class `[C]`."""
+        """Mean gradient norm of each class `[C]` over the training."""
         found = {key: class_means(self.class_rows, key, len(self.class_counts)) for key in GRADIENTS}
         return {key: values for key, values in found.items() if values is not None}
 
@@ -94,16 +94,16 @@ class Subject:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Numbers by name; what is not finite or not there is left out.
+        """Numbers by name, without missing and non-finite ones.
 
-        Over the last fifth of the records of each scalar, counted by the steps that each is the mean of:
+        Over the last fifth of the records of each scalar, weighted by the number of steps each averages:
         `recorded/NAME` is the mean, `deviation/NAME` the standard deviation, `relative_deviation/NAME` the
-        same by the size of the mean, and `unsteadiness/NAME` the noise from record to record: the standard
-        deviation of differences by sqrt 2 and the size of the mean. `beginning/NAME` is the first record.
+        same divided by the absolute mean, and `unsteadiness/NAME` the noise between records: the standard
+        deviation of differences divided by sqrt 2 and the absolute mean. `beginning/NAME`: the first record.
 
-        `features/NAME`: see `Sample.numbers`. `balance/NAME`: mean of a gradient norm over the most frequent
-        third of the classes by that over the rarest third. `accuracy/PROTOCOL`, `accuracy/PROTOCOL/METRIC`:
-        the first evaluation by each protocol; "PROTOCOL on DATA" on other data than those of the training.
+        `features/NAME`: see `Sample.numbers`. `balance/NAME`: the mean of a gradient norm over the most
+        frequent third of the classes divided by that over the rarest third. `accuracy/PROTOCOL` and
+        `accuracy/PROTOCOL/METRIC`: the first evaluation by each protocol; "PROTOCOL on DATA" on other data.
         """
         found = _recorded(self.record) | _accuracies(self)
         for key, values in self.gradients.items() if self.counted else ():
@@ -117,7 +117,7 @@ class Subject:
 
 def _recorded(record: pd.DataFrame) -> dict[str, float]:
     found: dict[str, float] = {}
-    # a row is the mean of the steps since the row before it, which are not as many for every row
+    # a row is the mean over the steps since the previous row, whose number varies
     lengths = pd.Series(np.diff(record.index, prepend=0).clip(1), record.index)
     for name in record:
         all_values = record[name].dropna()
@@ -152,9 +152,9 @@ def _accuracies(subject: Subject) -> dict[str, float]:
 
 
 def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
-    """Return a quantity of each class over a training `[C]`, from classes.jsonl; NaN or None without any.
+    """Return the mean of a per-class quantity over a training `[C]`, from classes.jsonl; else NaN or None.
 
-    A row counts by what it is a mean of: images of the class for `feature_gradient`, else observed steps.
+    Rows are weighted by what they average over: images of the class for `feature_gradient`, else steps.
     """
     found = [row for row in class_rows if len(row.get(key) or ()) == classes]
     per_image = key == "feature_gradient"
@@ -170,9 +170,9 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
 
 
 def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
-    """Open releases with what they record; no encoder is loaded, no image opened.
+    """Open releases with their records, without loading encoders or images.
 
-    Labels are the names without what all begin with; recipes that differ in the seed alone are one group.
+    Labels are the names without their common prefix; recipes that differ only in the seed form a group.
     """
     given = list(dict.fromkeys(map(hub.named, names)))
     subjects = [_open(hub.open(name)) for name in given]
@@ -213,7 +213,7 @@ def _open(release: Release) -> Subject:
 
 
 def recipe_table(subjects: Sequence[Subject]) -> pd.DataFrame:
-    """Return the recipes as text, a row for each and a column for each key but for how it was computed."""
+    """Return the recipes as text, one row each, with a column per key except those on hardware."""
     frame = pd.json_normalize([dict(subject.recipe) for subject in subjects]).astype(str)
     frame = frame.set_axis([subject.label for subject in subjects])
     return frame.drop(columns=[*COMPUTATION], errors="ignore")

@@ -1,4 +1,4 @@
-"""Figures of what a training recorded: its curves, scores, P_sup, and gradients over the classes."""
+"""Figures of a training's records: curves, scores, P_sup, and gradients over the classes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _ELSEWHERE = re.compile(rf"({'|'.join(_SCORES)})(_ft)?|.*(_many|_medium|_few)")
 
 
 def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: str, what: str) -> None:
-    """Draw a recorded scalar against the step, and dashed `other`, which is `what` of it.
+    """Draw a recorded scalar against the step, and dashed `other`, which is its `what`.
 
-    Of many records, running means over 2 % of them; of several seeds, the mean over the steps that all reach.
+    Many records are smoothed over 2 % of them; several seeds are averaged over the steps that all reach.
     """
     for group in groups_of(subjects):
         for key, ending, dash in ((name, "", "-"), (other, f", {what}", "--")):
@@ -113,8 +113,8 @@ def balance(subjects: Sequence[Subject]) -> Figure:
 
 
 def _by_rank(subject: Subject, values: Array) -> pd.Series:
-    """Return relative values by rank; of many classes, running means of those that have a value."""
-    mean = np.nanmean(values) or np.nan  # gradients of 0, of a single step say, have no share
+    """Return values relative to their mean, by rank; for many classes, as running means."""
+    mean = np.nanmean(values) or np.nan  # zero gradients (of a single step, say) have no relative value
     values = (values / mean)[subject.frequent_first]
     ranked = pd.Series(values, index=np.arange(1, len(values) + 1, dtype=float))
     return ranked.rolling(max(len(values) // 20, 1), min_periods=1, center=True).mean()
