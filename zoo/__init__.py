@@ -1,6 +1,6 @@
 """contrastive-zoo: pretrained contrastive encoders to load, reproduce, publish and fine-tune.
 
-Importing this package imports neither torch nor timm: a name of `__init__.pyi` is fetched when it is used.
+Importing this package imports neither torch nor timm: the names in `__init__.pyi` are loaded on first use.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from zoo import _timm_hook
 from zoo.errors import missing_extra
 
 _fetch, _, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [name for name in _names if name != "open"]  # a star would put it in the place of the builtin
+__all__ = [name for name in _names if name != "open"]  # `import *` would replace the builtin
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # which takes longer than all of the rest
+        from importlib.metadata import version  # slower than everything else here
 
         return version("contrastive-zoo")
     try:

@@ -1,7 +1,7 @@
-"""Makes timm know this project's architectures as soon as timm is there, without importing it.
+"""Registers this project's architectures with timm as soon as timm is imported, without importing it.
 
-`import zoo` must cost no torch import, and `timm.create_model("cifar_resnet20")` must work after it. So the
-registration waits for whoever imports timm; it happens inside that import, before the importer sees timm.
+`import zoo` must not import torch, yet `timm.create_model("cifar_resnet20")` must work after it. So the
+registration is added to the import of timm, whoever does that, and runs before the importer gets the module.
 """
 
 import importlib
@@ -15,7 +15,7 @@ _ARCHITECTURES = "zoo.backbones"  # importing it registers them
 
 
 class _AfterTimm(MetaPathFinder):
-    """Finds timm as the other finders do, and adds the registration to the end of its import."""
+    """Finds timm with the other finders, and appends the registration to its import."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -31,7 +31,7 @@ class _AfterTimm(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             run_module(module)
-            if self in sys.meta_path:  # not so on importlib.reload(timm)
+            if self in sys.meta_path:  # false on importlib.reload(timm)
                 sys.meta_path.remove(self)
             importlib.import_module(_ARCHITECTURES)
 
@@ -41,7 +41,7 @@ class _AfterTimm(MetaPathFinder):
 
 
 def register_architectures() -> None:
-    """Register now if timm is imported already, else when it is."""
+    """Register now if timm is already imported, else when it is."""
     if "timm" in sys.modules:
         importlib.import_module(_ARCHITECTURES)
     elif not any(isinstance(finder, _AfterTimm) for finder in sys.meta_path):

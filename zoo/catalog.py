@@ -1,4 +1,4 @@
-"""Where the recipes and the shipped releases lie, and which names they have. Imports no torch."""
+"""Names and locations of the recipes and shipped releases. Does not import torch."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shared_folder(folder: str) -> Path:
-    """Return the folder inside an installed wheel, or the one beside the package in a checkout."""
+    """Return the folder inside the installed package, or next to the package in a checkout."""
     installed = _PACKAGE / "_share" / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder
 
@@ -46,18 +46,18 @@ def sweep_path(name: str) -> Path:
 
 
 def release_path(name: str) -> Path | None:
-    """Return the folder of the shipped release `name`, or None when there is none."""
+    """Return the folder of the shipped release `name`, or None if there is none."""
     folder = shared_folder("model_cards") / name
     return folder if folder.name == name and isfile(folder / "config.json") else None
 
 
 def is_shipped(folder: Path) -> bool:
-    """Whether `folder` is one of the shipped releases, which nothing changes."""
+    """Whether `folder` is one of the shipped releases, which are read-only."""
     return folder.resolve().parent == shared_folder("model_cards").resolve()
 
 
 def recipe_path(name: str | Path) -> Path:
-    """Return the file of a recipe's name or file; raise a `RecipeError` with the nearest name for neither."""
+    """Return the file of a recipe, given its name or file; RecipeError with the nearest name for neither."""
     path, shipped = Path(name), shared_folder("recipes") / f"{name}.yaml"
     if isfile(path):
         return path
@@ -68,5 +68,5 @@ def recipe_path(name: str | Path) -> Path:
 
 
 def recipe_text(path: Path) -> str:
-    """Read a recipe's file; raise a `RecipeError` when it is no text, or larger than a recipe can be."""
+    """Read a recipe's file; RecipeError if it is not text, or too large for a recipe."""
     return read_text(path, MAX_YAML_BYTES, RecipeError)

@@ -1,4 +1,4 @@
-"""Strict configuration: pydantic's models with one clear error, and plain YAML in and out."""
+"""Strict configuration: pydantic models with one clear error, and reading and writing plain YAML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_YAML_DEPTH = 32
 class Config(pydantic.BaseModel, defer_build=True):
     """Base of every section of a recipe: no unknown keys, no silent conversions, immutable.
 
-    The text below a field is its description, which `zoo show KEY` shows.
+    The string below a field is its description, which `zoo show KEY` prints.
     """
 
     model_config = pydantic.ConfigDict(
@@ -41,7 +41,7 @@ class Config(pydantic.BaseModel, defer_build=True):
 
 
 def named_by(tag: str) -> pydantic.BeforeValidator:
-    """Let a section of a discriminated union be given by its name alone: `crt` for `{name: crt}`."""
+    """Accept just the name for a section of a discriminated union: `crt` for `{name: crt}`."""
     return pydantic.BeforeValidator(lambda found: {tag: found} if isinstance(found, str) else found)
 
 
@@ -52,7 +52,7 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
     """Validate plain `data` against `schema`.
 
     Raises:
-        ZooError: of `error_type`, naming `where`, the path of each wrong key, what was found, what was
+        ZooError: of `error_type`, naming `where`, the path of each invalid key, what was found, what was
             expected in pydantic's words, and the nearest valid key or word.
     """
     try:
@@ -63,9 +63,9 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
 
 
 def _explain(data: Any, item: Any) -> str:
-    """Return pydantic's text with the path as the user wrote it, what was found, and the nearest word."""
+    """Return pydantic's message with the path as the user wrote it, what was found, and the nearest word."""
     kind, facts, keys, node = item["type"], item.get("ctx", {}), list[str](), data
-    for part in item["loc"]:  # others are the words by which pydantic names the members of unions
+    for part in item["loc"]:  # the others are pydantic's names for members of unions
         known = range(len(node)) if isinstance(node, list | tuple) else node
         if isinstance(node, list | tuple | Mapping) and part in known:
             keys.append(str(part))
@@ -89,22 +89,22 @@ def _explain(data: Any, item: Any) -> str:
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
-    """Return what `*names` holds: each by itself, or all in one list."""
+    """Return the items of `*names`, which may be given one by one or in a single list."""
     return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 def plain_kind(value: object) -> str:
-    """Return what a plain value is, with its article: a list, a dict, ...; nothing for None."""
+    """Return the kind of a plain value with its article: "a list", "a dict", ...; "nothing" for None."""
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a plain value is a number, nan and inf among them; True and False are none."""
+    """Whether a plain value is a number, including nan and inf but not True and False."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def flat(plain: Any, path: str = "") -> dict[str, Any]:
-    """Return what nested sections, and lists of them, hold by key: `training.epochs`, `evaluation.0.k`."""
+    """Flatten nested sections and lists of them to keys like `training.epochs` and `evaluation.0.k`."""
     nested = isinstance(plain, list) and any(isinstance(each, Mapping | list) for each in plain)
     items: Any = plain.items() if isinstance(plain, Mapping) else enumerate(plain) if nested else ()
     below = [flat(value, f"{path}.{key}" if path else str(key)) for key, value in items]
@@ -135,9 +135,9 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(list, _Dumper.represent_list)
 _FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-4 is a number, as in YAML 1.2
-for _class in (_Loader, _Dumper):  # which so quotes a word that looks like it
+for _class in (_Loader, _Dumper):  # the dumper then quotes words that look like it
     _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
-for _first in "yYnNoO":  # yes, no, on and off are words, as in YAML 1.2: the first resolver makes them bool
+for _first in "yYnNoO":  # yes, no, on, off are strings, as in YAML 1.2; the first resolver makes them bool
     del _Loader.yaml_implicit_resolvers[_first][0]
 
 
@@ -151,10 +151,10 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
         raise error_type(f"{where}: found {size:,} bytes, expected at most {MAX_YAML_BYTES:,}")
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_Parser):  # before anything is built of it
+        for event in yaml.parse(text, Loader=_Parser):  # before anything is constructed
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # an alias has its anchor's
-                mark: Any = event.start_mark  # of libyaml or of PyYAML
+            if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # aliases have one, too
+                mark: Any = event.start_mark  # libyaml's or PyYAML's
                 raise yaml.MarkedYAMLError(problem="found an anchor, or too many levels", problem_mark=mark)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Each command imports what it needs, so that light ones start fast."""
+"""The command line: parse, call, print. Commands import what they need, so that light ones start fast."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ for _command in (  # in the order of `zoo --help`
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on standard error."""
+    """Run the command line; print a user's mistake as one line on standard error."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # class names may hold what cp1252 or ASCII cannot encode
+        if isinstance(stream, TextIOWrapper):  # cp1252 and ASCII cannot encode all class names
             stream.reconfigure(errors="backslashreplace")
-    # otherwise MKL on an AMD processor rounds by where tensors lie in memory, and no run repeats another
+    # otherwise MKL's rounding on AMD processors depends on memory addresses, and runs are not repeatable
     os.environ.setdefault("MKL_CBWR", "AUTO")
     try:
         if not sys.stderr.isatty():  # plain lines instead of progress bars
             os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
             logging.basicConfig(format="%(message)s")
             logging.getLogger("zoo").setLevel(logging.INFO if processes()[0] == 0 else logging.WARNING)
-        if processes()[1] > 1:  # torch warns on every rank of settings that we make on purpose
+        if processes()[1] > 1:  # every rank would warn about settings made on purpose
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -48,6 +48,6 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print a warning as one line, without the line of code; other libraries' with their category."""
+    """Print a warning as one line without source code; other libraries' with their category."""
     text = one_line(" ".join(str(message).split()))
     say(f"warning: {text}" if issubclass(category, ZooWarning) else f"warning: {category.__name__}: {text}")

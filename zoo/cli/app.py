@@ -1,4 +1,4 @@
-"""The typer application, the options that commands share, and checks that run before torch is imported."""
+"""The typer application, options shared by commands, and checks that run before torch is imported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zoo.errors import RecipeError, ZooError, processes
 DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
 NAME = typer.Argument(help="Weights: a shipped name, a folder, org/repo, or timm:ARCH.TAG.")
-# Of type str, because Path would drop the "./" of a folder that is named like a spec.
+# str, because Path would drop the "./" of a folder that is named like a spec.
 DATA = Option(None, "--data", help='Folder, file, or spec ("cifar100:DIR"). Default: those of the recipe.')
 DEVICE = Option("auto", "--device", help="auto, cpu or cuda.")
 TRAIN_DEVICE = Option(None, "--device", help="auto, cpu or cuda. Default: the recipe's.")
@@ -34,12 +34,12 @@ WORKERS = Option(None, "--workers", min=0, help="Processes that decode images. D
 
 def say(text: str) -> None:
     """Write one line to standard error in a single call, so that ranks do not interleave."""
-    rank = os.environ.get("RANK")  # as it is, since `text` may be about malformed launcher variables
+    rank = os.environ.get("RANK")  # not parsed, since `text` may be about malformed launcher variables
     sys.stderr.write(f"zoo: {text}\n" if rank is None else f"zoo, rank {rank}: {text}\n")
 
 
 class _Group(TyperGroup):
-    """Turns Ctrl-C and a closed pipe into an exit status; typer would print "Aborted" or nothing."""
+    """Turns Ctrl-C and a closed pipe into an exit status; typer alone would print "Aborted" or nothing."""
 
     def invoke(self, ctx: Any) -> None:
         try:
@@ -49,7 +49,7 @@ class _Group(TyperGroup):
             say("interrupted")
             raise SystemExit(130) from None
         except BrokenPipeError:  # `zoo list | head -1`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's flush at exit
             raise SystemExit(141) from None  # 128 + SIGPIPE
 
 
@@ -79,7 +79,7 @@ def check_early(
     data: str | None = None,
     out: Path | None = None,
 ) -> None:
-    """Check names of releases and other arguments before torch is imported, which takes seconds."""
+    """Check names of releases and other arguments before the import of torch, which takes seconds."""
     if recipe is not None:
         from zoo.recipe import Recipe
 

@@ -1,4 +1,4 @@
-"""Commands that look (list, show), and what other commands print of a release and its figures."""
+"""The commands list and show, and the printing of releases and figures for other commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_(
 
 
 def _weights_row(name: str) -> tuple[str, ...]:
-    """Return a shipped release's objective, accuracy, number of parameters and input size, without torch."""
+    """Return a shipped release's objective, accuracy, parameter count and input size, without torch."""
     folder = catalog.release_path(name)
     assert folder is not None
     config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
@@ -59,7 +59,7 @@ def _weights_row(name: str) -> tuple[str, ...]:
 
 
 def _recipe_row(name: str) -> tuple[str, ...]:
-    text = catalog.recipe_text(catalog.recipe_path(name)).replace("\n#  ", "")  # a fact may go over lines
+    text = catalog.recipe_text(catalog.recipe_path(name)).replace("\n#  ", "")  # a fact may span lines
     found = re.search(r"^# Target: +([\d.]+ [^;]+);[^[\n]*(\[[VM]\])", text, re.MULTILINE)
     return name, " ".join(" ".join(found.groups()).split()) if found else "none"
 
@@ -117,7 +117,7 @@ def _show_release(name: str, full: bool) -> None:
 
 
 def _print_key(key: Key) -> None:
-    """Print what a recipe's key means, its type and default."""
+    """Print the meaning, type and default of a recipe's key."""
     default = "" if key.default is None else f"; default {key.default}"
     print(f"{key.name}: {key.kind}{default}" if key.kind else key.name)
     text = " ".join(key.text.split())
@@ -125,7 +125,7 @@ def _print_key(key: Key) -> None:
 
 
 def print_release(release: Release, name: str | None = None) -> None:
-    """Print a release's facts and figures, and the lines that load it by `name`; on rank 0 alone."""
+    """Print a release's facts, figures and the lines that load it by `name`; on rank 0 only."""
     from zoo.release.provenance import began_with
 
     if processes()[0] > 0:

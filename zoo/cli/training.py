@@ -31,7 +31,7 @@ def pretrain(
     device: str | None = TRAIN_DEVICE,
     resume: bool = RESUME,
 ) -> None:
-    """Train as a recipe says, evaluate, and write a release; without a recipe, on images of your own."""
+    """Train a recipe, evaluate, and write a release; without a recipe, on your own images."""
     if recipe is data is init is arch is None:
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     given = with_device(overrides, device)
@@ -78,7 +78,7 @@ def snapshot(
     out: Path | None = OUT,
     device: str | None = TRAIN_DEVICE,
 ) -> None:
-    """Make a release from a checkpoint of a training, which is only read and may go on."""
+    """Make a release from a checkpoint of a training, which is only read and may continue."""
     check_early(data=data, out=out)
     import zoo
 

@@ -1,4 +1,4 @@
-"""Recipes: everything that decides what a training produces, with a default for what most have in common."""
+"""Recipes: everything that determines the result of a training, with defaults."""
 
 from zoo.recipe.recipe import Recipe
 

@@ -1,4 +1,4 @@
-"""The reference of a recipe's keys, `zoo show KEY`, read from the sections' fields."""
+"""The reference of a recipe's keys for `zoo show KEY`, read from the sections' fields."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from zoo.config import Config
 from zoo.errors import RecipeError, did_you_mean
 from zoo.recipe.recipe import Recipe
 
-_TAGS = ("name", "kind", "op", "protocol")  # fields whose words choose one of several sections
+_TAGS = ("name", "kind", "op", "protocol")  # fields that select one of several sections
 
 
 class Key(NamedTuple):
-    """A key of a recipe, or one of several sections that may stand at one."""
+    """A key of a recipe, or one of several sections that a key can have."""
 
-    name: str  # with the words that choose sections, `objective.paco.tau`
-    path: str  # as `--set` takes it, `objective.tau`, without places in lists
+    name: str  # with the words that select sections, `objective.paco.tau`
+    path: str  # as in `--set`, `objective.tau`, without list indices
     kind: str  # its type in words; empty for one of several sections
-    default: str | None  # as JSON; None where a recipe has to state it
+    default: str | None  # as JSON; None if a recipe must state it
     text: str
 
 
 def find_keys(name: str = "") -> list[Key]:
-    """Return the keys whose names end in e.g. `objective.paco` or `lr`, each with those in it; "": the top.
+    """Return the keys whose names end in e.g. `objective.paco` or `lr`, each with its subkeys; "": the top.
 
     Raises:
         RecipeError: for anything else, with the nearest name.

@@ -12,14 +12,14 @@ from zoo.errors import RecipeError
 
 PLAIN: tuple[str, ...] = ("objective.loss=cross_entropy", "objective.head=linear", "objective.scale=null")
 PLAIN += ("training.sampling=instance",)
-"""What methods of learning from a long tail are compared on."""
+"""The common setting in which long-tailed methods are compared."""
 _TRAINING = ["compile", "device", "threads", "precision", "channels_last", "observe_every", "knn_every"]
 _TRAINING += ["log_every", "checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "release_dtype"]
 _TRAINING += ["trackers"]
 COMPUTATION = frozenset(
     ("description", "evaluation", "views.workers", "views.cache", *(f"training.{key}" for key in _TRAINING))
 )
-"""Keys that decide where, how fast and how exactly the same mathematics is computed, or what comes after."""
+"""Keys for where, how fast and how exactly the same mathematics is computed, or for what follows it."""
 _NOT_LEARNED = tuple(f"{key}." for key in (*COMPUTATION, "name", "training.seed", "data.source.download"))
 
 ValueT = TypeVar("ValueT")
@@ -39,10 +39,10 @@ def as_overrides(overrides: Overrides) -> list[str]:
 
 
 def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
-    """Return the text that sets a key to a plain value, also one of NumPy, or a path.
+    """Return the text that sets a key to a plain value, a NumPy scalar or a path.
 
     Raises:
-        RecipeError: beginning with `where`, for a value that no recipe can have.
+        RecipeError: starting with `where`, for a value that no recipe can have.
     """
     try:
         plain = json.dumps(value, default=lambda x: x.item() if hasattr(x, "item") else os.fspath(x))
@@ -52,7 +52,7 @@ def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
 
 
 def value_of(overrides: Iterable[str], key: str, otherwise: ValueT) -> ValueT:
-    """Return the value that the last override of this key sets; `otherwise` for none, 0 or another type."""
+    """Return the value in the last override of a key; `otherwise` for none, 0 or another type."""
     found = [text for path, _, text in (each.partition("=") for each in overrides) if path.strip() == key]
     value = load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
     return value if value and type(value) is type(otherwise) else otherwise
@@ -62,7 +62,7 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
     """Set one `a.b=c` in plain data; the value is read as YAML. The schema checks keys and values later.
 
     Raises:
-        RecipeError: naming the part of the key that is not there.
+        RecipeError: naming the part of the key that does not exist.
     """
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
@@ -79,11 +79,11 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
         if depth == len(keys) - 1:
             node[slot] = value
         elif isinstance(node, dict) and node.get(slot) is None:
-            node[slot] = {}  # a section that is off, or left to its defaults
+            node[slot] = {}  # a section that is null or missing
         node = node[slot]
 
 
 def keys_learned(overrides: Iterable[str]) -> list[str]:
-    """Return the keys of overrides that may change what is learned."""
+    """Return the keys of overrides that can change what is learned."""
     keys = dict.fromkeys(each.partition("=")[0].strip() for each in overrides)
     return [key for key in keys if not f"{key}.".startswith(_NOT_LEARNED)]

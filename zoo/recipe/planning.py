@@ -1,4 +1,4 @@
-"""A training's recipe and the place of its images; for images of one's own, of the templates in `made`."""
+"""Find a training's recipe and data; make recipes for users' own images from the templates in `made`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from zoo.recipe.recipe import Recipe
 from zoo.release import Release
 
 Start = str | Path | Release | None
-SMALL = 64  # pixels a side, up to which images are kept at the input's size and augmented on the device
-# beginnings of the keys that the name of a recipe tells
+SMALL = 64  # side in pixels up to which images are kept at input size and augmented on the device
+# prefixes of the keys that a recipe's name stands for
 _NAMED = "data.", "method", *map("objective.{}".format, ("name", "loss", "distill", "feature_transform"))
 
 
@@ -41,10 +41,10 @@ def plan_pretraining(
     arch: str | None = None,
     objective: str | None = None,
 ) -> tuple[Recipe, Root]:
-    """Return the recipe of a training and the place of its data; the arguments are those of `pretrain`.
+    """Return the recipe of a training and the location of its data; the arguments are those of `pretrain`.
 
     Raises:
-        ZooError: for a recipe, start or data that are missing, cannot be found or do not fit.
+        ZooError: for a recipe, initial weights or data that are missing or do not match.
     """
     changes = as_overrides(overrides)
     if recipe is None:
@@ -77,13 +77,13 @@ def make(
     init: Start = None,
     arch: str | None = None,
 ) -> Recipe:
-    """Return a recipe for images: `finetuning` of a release, or pretraining by `moco` (v2) or `simclr`.
+    """Make a recipe for images: `finetuning` of a release, or pretraining with `moco` (v2) or `simclr`.
 
-    It starts from a release, `init`, or an architecture with new weights, `arch`; no override replaces it.
-    The rest follows the numbers of epochs, of images in a batch and of pixels that overrides ask for.
+    It starts from the release `init`, or the architecture `arch` with new weights; overrides cannot change
+    that. Other values are derived from the epochs, batch size and input size that overrides set.
 
     Raises:
-        ZooError: for a start, architecture, objective or data that are missing, unknown or do not fit.
+        ZooError: for initial weights, architecture, objective or data that are missing or unsuitable.
     """
     if (init is None) == (arch is None):
         raise RecipeError(f"found no recipe, init {init} and arch {arch}, expected one of the three")
@@ -93,11 +93,11 @@ def make(
     file = Path(__file__).parent / "made" / ("finetuning.yaml" if tunes else "pretraining.yaml")
     train_set = open_dataset(config, "train", root, unlabelled=not tunes)
     classes = train_set.num_classes > 1 and bool((train_set.class_counts > 1).any())
-    if not (tunes or classes) and config.holdout is not None:  # nothing could be measured by it
+    if not (tunes or classes) and config.holdout is not None:  # there is nothing to measure with it
         config = config.model_copy(update={"holdout": Holdout(fraction=0)})
         train_set = open_dataset(config, "train", root, unlabelled=True)
     protocols = list[str]()
-    with suppress(DataError):  # without test images nothing is measured
+    with suppress(DataError):  # without test images there is no evaluation
         if classes and not tunes and not bool((train_set.labels < 0).any()):
             open_dataset(config, "test", root)
             protocols = ["linear", "knn"]
@@ -118,9 +118,9 @@ def make(
         "images": images,
         "classes": classes,
         "small": small,
-        "workers": 0 if decoded and small else 4,  # the same on every machine
-        "mirrored": not isinstance(config.source, Digits),  # a mirrored digit is none
-        "blur": float(f"{2.0 * start['size'] / 224:.3g}"),  # 2 of 224 pixels
+        "workers": 0 if decoded and small else 4,  # not from this machine's cores: recipes should be equal
+        "mirrored": not isinstance(config.source, Digits),  # a mirrored digit is not a digit
+        "blur": float(f"{2.0 * start['size'] / 224:.3g}"),  # 2 pixels at 224
         "epochs": epochs,
         "warmup": min(10, epochs // 10),
         "batch": batch,
@@ -137,12 +137,12 @@ def make(
 
 
 def batch_for(images: int) -> int:
-    """Return the batch of a pretraining: 256, or a power of two from 32 on that leaves 16 steps an epoch."""
+    """Return the batch size of a pretraining: 256, or a power of two from 32 with 16 steps an epoch."""
     return min(256, images, max(32, 1 << max(0, (images // 16).bit_length() - 1)))
 
 
 def _of_start(overrides: Sequence[str], init: Start, arch: str | None) -> dict[str, Any]:
-    """Return what follows from the start and the size of its input alone."""
+    """Return the values that depend only on the initial weights and their input size."""
     known: dict[str, Any] = {"architecture": arch, "model_args": value_of(overrides, "backbone.args", {})}
     if init is not None:
         known = dict(hub.open(init).config)
@@ -153,7 +153,7 @@ def _of_start(overrides: Sequence[str], init: Start, arch: str | None) -> dict[s
     size = value_of(overrides, "views.eval.size", cfg["input_size"][-1])
     if size != cfg["input_size"][-1] and backbones.size_built_for(model) not in (None, size):
         args["img_size"] = size
-    # a pooling by attention stands behind convolutions
+    # attention pooling follows convolutions
     names = {type(module).__name__.lower() for module in model.modules()}
     attends = any("attention" in name and "pool" not in name for name in names)
     return {

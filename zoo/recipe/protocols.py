@@ -1,4 +1,4 @@
-"""The recipe's key `evaluation`: what is measured, with all settings that decide the figure."""
+"""The recipe's key `evaluation`: protocols, with all settings that affect the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tau = Annotated[float, Field(gt=0, le=1000)]
 
 
 class Trained(Config):
-    """How `linear_full` and `semi_supervised` train: views as in MoCo's `main_lincls.py`, SGD, precision."""
+    """Training for `linear_full` and `semi_supervised`: SGD, and views as in MoCo's `main_lincls.py`."""
 
     scale: ops.ShareRange = Field([0.08, 1.0], description="Area of the crop as a share of the image's.")
     ratio: ops.PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
@@ -36,13 +36,13 @@ class Trained(Config):
 
 
 class LinearProtocol(Config):
-    """Linear probe on cached features; cross-validation over the training set chooses its L2 strength."""
+    """Linear probe on cached features; cross-validation on the training set chooses the L2 penalty."""
 
     protocol: Literal["linear"]
     l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Of l2 / 2 |W|^2.")
     folds: Annotated[int, Field(ge=2)] = Field(5, description="Parts, each held out once, of every class.")
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
-    """Whether images or classes count alike in the cross-entropy of held-out images, which chooses."""
+    """Weigh held-out images equally (`accuracy`) or classes equally in the cross-validation."""
     balanced: bool = Field(False, description="Weight classes inversely to their counts.")
     seed: s.Natural = Field(0, description="Of the folds.")
 
@@ -78,7 +78,7 @@ class KNNProtocol(Config):
 
 
 class FewShotProtocol(Config):
-    """A classifier on the features of `shots` training images of each class, drawn anew `draws` times."""
+    """A classifier on the features of `shots` training images of each class, repeated for `draws` draws."""
 
     protocol: Literal["few_shot"]
     shots: s.PositiveInt = Field(5, description="Images of each class.")
@@ -90,10 +90,10 @@ class FewShotProtocol(Config):
 
 
 class SemiSupervisedProtocol(Trained):
-    """The whole network trained on the labels of a few training images, the rest left out.
+    """Fine-tuning of the whole network on a few labelled training images.
 
     Defaults are SimCLR's (arXiv 2002.05709, section 4.4, appendix B.5): Nesterov momentum, lr 0.05 x batch /
-    256, a cosine to zero, but batches of 256. The last epoch counts. Labels are those of `data.subset`.
+    256, a cosine to zero, but batches of 256. The last epoch counts. Images are drawn as by `data.subset`.
     """
 
     protocol: Literal["semi_supervised"]
@@ -105,7 +105,7 @@ class SemiSupervisedProtocol(Trained):
 
 
 class RetrievalProtocol(Config):
-    """Test images look for images of their class, by cosine similarity; exact, independent of data order."""
+    """Retrieve images of the same class by cosine similarity; exact, and independent of the data's order."""
 
     protocol: Literal["retrieval"]
     k: Depths = Field([1, 2, 4, 8], description="Recall@k: one of the class is among the nearest k.")
@@ -113,7 +113,7 @@ class RetrievalProtocol(Config):
 
 
 class ClassifierProtocol(Config):
-    """The classifier made of the learned centers, as it stands or with the training set's prior taken off."""
+    """The classifier made of the learned centers, unchanged or with the training set's prior subtracted."""
 
     protocol: Literal["classifier"]
     tau: Tau | None = Field(None, description="Factor of the log prior (2007.07314, equation 9).")
@@ -127,4 +127,4 @@ PROTOCOLS: dict[str, type[Config]] = {
     get_args(each.model_fields["protocol"].annotation)[0]: each for each in get_args(_Any)
 }
 TRAINED = ("linear_full", "semi_supervised")
-"""Protocols that train by the one loop: they keep a state, can be stopped, and resume."""
+"""Protocols that train with the common loop: they keep their state and can be stopped and resumed."""

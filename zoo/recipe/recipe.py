@@ -1,4 +1,4 @@
-"""The recipe: everything that decides what a training produces, in one strict file."""
+"""The recipe: everything that determines the result of a training, in one strictly checked file."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from zoo.release.schema import LONGEST_NAME, MAX_NAME
 
 
 class Recipe(Config):
-    """One set of weights: data, views, backbone, objective, optimisation, measuring."""
+    """One set of weights: data, views, backbone, objective, optimisation, evaluation."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_\-]+)?$", max_length=MAX_NAME)]
     """timm's `arch.tag`; also the name of the file, the release and its repository."""
     description: Annotated[str, Field(max_length=LONGEST_NAME - MAX_NAME)]
-    """A paragraph for the card, written by hand; keys of overrides that change what is learned are added."""
+    """A paragraph for the card, written by hand; overridden keys that change what is learned are appended."""
     backbone: sections.BackboneSection
     init: sections.InitSection | None = None
-    """Start from a release, or from timm's own weights; null: from random weights."""
+    """Initial weights: a release or timm's own; null: random weights."""
     train_only: list[str] | None = None
     """Shell patterns of the encoder's parameters to train, e.g. `*.bias`; null: all, or with `adapt` none.
-    Heads are trained in any case. A BatchNorm of which nothing is trained keeps its statistics, too."""
+    Heads are always trained. A completely frozen BatchNorm keeps its statistics, too."""
     fixed_batchnorm: bool = Field(False, description="Keep BatchNorm's weights and statistics.")
     adapt: Annotated[sections.LoRASection | None, named_by("kind")] = None
-    """Train low-rank adapters (LoRA) in place of the encoder's own weights."""
+    """Train low-rank adapters (LoRA) instead of the encoder's own weights."""
     data: DataConfig
     views: ViewsConfig
     objective: Annotated[ObjectiveConfig, named_by("name")]
-    """What is learned, and its hyper-parameters."""
+    """The training objective and its hyper-parameters."""
     optimizer: sections.OptimizerSection
     schedule: sections.ScheduleSection
     training: sections.TrainingSection
     method: sections.Method | None = None
-    """For `classify`, a way to learn from a long tail; decides `objective.loss` and `training.sampling`."""
+    """For `classify`: a method for long-tailed data, which sets `objective.loss` and `training.sampling`."""
     evaluation: list[Protocol]
-    """What is measured after training, on the balanced test split."""
+    """Protocols to run after training, on the balanced test split."""
 
     @model_validator(mode="after")
     def _fits(self) -> Recipe:
@@ -55,14 +55,14 @@ class Recipe(Config):
         return self
 
     def to_yaml(self) -> str:
-        """Write every value, defaults included; `from_yaml` reads the same recipe back."""
+        """Return YAML with every value, defaults included; `from_yaml` reads the same recipe back."""
         return dump_yaml(self.model_dump(mode="json"))
 
     @classmethod
     def from_yaml(cls, text: str, where: str, overrides: Overrides = ()) -> Recipe:
         """Read a recipe, with overrides (`a.b=c`, or a mapping) applied to it first.
 
-        The description ends with the keys of those that may change what is learned.
+        Overridden keys that can change what is learned are appended to the description.
 
         Raises:
             RecipeError: naming `where` and the key's path.
@@ -70,7 +70,7 @@ class Recipe(Config):
         data, changes = load_yaml(text, where), as_overrides(overrides)
         if not changes:
             return parse(cls, data, where)
-        with suppress(RecipeError):  # it may be complete only with its overrides
+        with suppress(RecipeError):  # it may only be complete with overrides
             data = parse(cls, data, where).model_dump(mode="json")
         for change in changes:
             apply(data, change, where)
@@ -80,10 +80,10 @@ class Recipe(Config):
 
     @classmethod
     def load(cls, recipe: Recipe | str | Path, overrides: Overrides = ()) -> Recipe:
-        """Read a shipped recipe by name, or any file, and apply overrides; also to one that was read before.
+        """Read a shipped recipe by name, or any file, and apply overrides; also accepts a `Recipe`.
 
         Raises:
-            RecipeError: as `from_yaml`, and for what names no recipe, with the nearest name.
+            RecipeError: as `from_yaml`, and for an unknown recipe, with the nearest name.
         """
         if isinstance(recipe, Recipe):
             return cls.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
@@ -94,17 +94,17 @@ class Recipe(Config):
 
     @classmethod
     def know_objectives(cls) -> None:
-        """Let the section `objective` be that of any objective that is registered by now."""
+        """Update the type of the section `objective` to all objectives registered so far."""
         known = registry.known_sections()
         field = cls.model_fields["objective"]
         if field.annotation != known:
             field.annotation, field.discriminator = known, "name"
-            if cls.__pydantic_complete__:  # else it is built when it is first used
+            if cls.__pydantic_complete__:  # otherwise it is built on first use
                 cls.model_rebuild(force=True)
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Validate plain values with the objectives that are registered by now."""
+        """Validate plain values with the objectives registered so far."""
         section = obj.get("objective") if isinstance(obj, Mapping) else None
         registry.look_up(section.get("name") if isinstance(section, Mapping) else section)
         cls.know_objectives()
@@ -115,7 +115,7 @@ Recipe.know_objectives()
 
 
 def _misfits(recipe: Recipe) -> Iterator[str]:
-    """Yield values that cannot work together, as `key: found, expected`; no data is read for it."""
+    """Yield conflicting values as `key: found, expected`; no data are read."""
     learned, training, schedule = recipe.objective, recipe.training, recipe.schedule
     kind: Any = registry.REGISTERED.get(learned.name, learned)
     name, arch = f'objective "{learned.name}"', recipe.backbone.arch

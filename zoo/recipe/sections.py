@@ -1,4 +1,4 @@
-"""The recipe's sections on backbone, start, optimisation, run and method; the others are their rooms' own."""
+"""The recipe's sections on backbone, initial weights, optimisation, training and method."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class InitSection(Config):
 
     release: str = Field(description="A weights name, `org/repo[@rev]`, a folder, or `timm:ARCH.TAG`.")
     head: Literal["fresh", "centers", "means"] = "fresh"
-    """Of `classify`: new weights, the release's centers, or its unit mean features of each class's images."""
+    """For `classify`: new weights, the release's centers, or unit mean features of each class's images."""
 
 
 class LoRASection(Config):
-    """Low-rank adapters beside the encoder's layers (2106.09685), merged into them before the release."""
+    """Low-rank adapters for the encoder's layers (2106.09685), merged into them before the release."""
 
     kind: Literal["lora"]
     rank: Thousand = Field(8, description="r: an adapter has r x (inputs + outputs) parameters.")
@@ -70,7 +70,7 @@ class ScheduleSection(Config):
 
 
 class AverageSection(Config):
-    """A moving average of the weights, which is what is released."""
+    """A moving average of the weights, which is released in their place."""
 
     decay: Fraction = Field(description="Share of the average that each update keeps.")
     warmup: bool = Field(True, description="Begin with a smaller decay, 1 - n^(-2/3) in update n (timm's).")
@@ -98,7 +98,7 @@ class TrainingSection(Config):
     channels_last: bool = Field(True, description="Memory layout of images and convolutions.")
     clip_grad: Positive | None = Field(None, description="Largest norm of all gradients together; null: any.")
     sampling: Literal["instance", "class_balanced"] = "instance"
-    """Each image once an epoch; or first a class, each as likely, then one of its images."""
+    """`instance`: each image once per epoch; `class_balanced`: draw a class uniformly, then an image of it."""
     ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
     early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
     compile: Literal["auto", "default", "reduce-overhead"] | None = None
@@ -115,7 +115,7 @@ class TrainingSection(Config):
 
 
 class Loss(Config):
-    """Cross-entropy: plain, on batches in which every class is as likely, or of logits + log prior."""
+    """Cross-entropy: plain, on class-balanced batches, or of logits + log prior."""
 
     name: Literal["cross_entropy", "class_balanced_sampling", "balanced_softmax"]
 
@@ -133,8 +133,8 @@ class Adjusted(Config):
 class SecondStage(Config):
     """Cross-entropy; then SGD on class-balanced batches with a frozen encoder (Kang et al. 2020).
 
-    `crt`: of a new classifier, `lws`: of a factor for each class. BatchNorm's statistics are frozen, too,
-    unlike the authors' (run_networks.py); they have lr 0.2 for 512 images, 10 epochs for cRT, 5 for LWS.
+    `crt` trains a new classifier, `lws` a factor for each class. BatchNorm's statistics are frozen too, which
+    the authors' are not (run_networks.py); they use lr 0.2 for 512 images, 10 epochs for cRT, 5 for LWS.
     """
 
     name: Literal["crt", "lws"]
@@ -145,20 +145,20 @@ class SecondStage(Config):
 
 
 class LDAMDRW(LDAMLoss):
-    """Label-distribution-aware margins, classes reweighted late in training (Cao et al. 2019)."""
+    """Label-distribution-aware margins, with classes reweighted late in training (Cao et al. 2019)."""
 
     name: Literal["ldam_drw"]  # type: ignore[assignment]
 
 
 class FromCenters(Config):
-    """The head starts as the learned centers of `init`; cross-entropy, or Balanced Softmax with the prior."""
+    """Start the head from the learned centers of `init`; cross-entropy, with the prior Balanced Softmax."""
 
     name: Literal["from_centers"]
     prior: bool = Field(description="Add the log class prior to the logits in training (Balanced Softmax).")
 
 
 class NearestCenter(Config):
-    """No training: the nearest of the learned centers of `init`, or of the class means of its features."""
+    """No training: predict the nearest learned center of `init`, or nearest class mean of its features."""
 
     name: Literal["nearest_center"]
     centers: Literal["learned", "means"] = Field(description="Of `init`, or of training images' features.")
@@ -167,4 +167,4 @@ class NearestCenter(Config):
 
 _Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
 Method = Annotated[_Method, Field(discriminator="name"), named_by("name")]
-"""How to learn from a long tail, by one or two plain trainings and a last step."""
+"""A method for long-tailed data: one or two plain trainings and a final step."""
