@@ -1,4 +1,4 @@
-"""The main job on embedded data, start to finish: pretrain, release, load back, measure, look."""
+"""The whole workflow on built-in data: pretrain, release, load back, evaluate, draw."""
 
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -30,7 +30,7 @@ CLASSIFIERS = {
 
 
 def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """Train and measure everything the demo shows, print it, and return the metrics of each method.
+    """Train and evaluate everything the demo shows, print it, and return the metrics of each method.
 
     Each training writes a release into a folder of `out`, which must be new or empty, else TrainingError;
     `overrides` change every recipe.
@@ -48,7 +48,7 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         f"{tail.min()} of the rarest.",
         flush=True,
     )
-    # everything below is read back from what was written
+    # everything below is read back from the written releases
     with ProcessPoolExecutor(1, get_context("spawn")) as second:  # a core each: MoCo, and the three others
         longest = second.submit(pretraining.pretrain, moco, out=out / MOCO)
         made = {name: pretraining.pretrain(recipes[name], out=out / name) for name in CLASSIFIERS.values()}
@@ -88,12 +88,12 @@ def _recorded(made: Release, protocol: str) -> dict[str, Any]:
 
 
 def random_encoder(recipe: Recipe) -> nn.Module:
-    """Build the encoder that the recipe's training starts from."""
+    """Build the randomly initialised encoder that the recipe's training starts from."""
     return build_objective(recipe, open_dataset(recipe.data, "train", None)).encoder
 
 
 def probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
-    """Measure a baseline by the first protocol with which the recipe measures its own features."""
+    """Evaluate a baseline with the recipe's first protocol that uses features."""
     protocol = next(each for each in recipe.evaluation if each.protocol != "classifier")
     train_set, test_set = (open_dataset(recipe.data, split, None) for split in ("train", "test"))
     data = ProbeData(Encoder.of_recipe(model, recipe), train_set, test_set)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-# Control characters, line separators, marks that turn the direction of text around, halves of characters.
+# Control characters, line separators, marks that change the text direction, surrogates.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>|<class '(?:\w+\.)*(\w+)'>")  # of other libraries
 
 EXTRAS = dict.fromkeys(("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"), "train")
 EXTRAS |= dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx")
-"""Packages that loading, predicting and the Hub do without, and the extra that brings each."""
+"""Optional packages, not needed to load, predict or use the Hub, and the extra that installs each."""
 
 
 class ZooError(Exception):
@@ -24,16 +24,16 @@ class ZooError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        """Take a message, which may hold words of a file: it becomes one line that no terminal obeys."""
+        """Make the message, which may quote a file, one line without control characters."""
         super().__init__(one_line(message))
 
 
 class ArgumentError(ZooError, ValueError):
-    """An argument of an equation in `zoo.functional` is one that it does not hold for."""
+    """An argument of a function in `zoo.functional` is out of its range."""
 
 
 class ZooWarning(UserWarning):
-    """What zoo itself warns of, so that it can be filtered apart from what other libraries say."""
+    """A warning from zoo itself, so that it can be filtered separately from other libraries'."""
 
 
 class RecipeError(ZooError):
@@ -53,7 +53,7 @@ class TrainingError(ZooError):
 
 
 class InUse(TrainingError):
-    """Another process holds a run's folder."""
+    """Another process has locked a run's folder."""
 
 
 class RanksLost(TrainingError):
@@ -69,7 +69,7 @@ class Interrupted(ZooError):
 
 
 def processes() -> tuple[int, int]:
-    """Return this process's number and how many train together, as torchrun's variables say; else 0 and 1."""
+    """Return rank and world size from torchrun's environment variables; else 0 and 1."""
     try:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     except ValueError as error:
@@ -77,7 +77,7 @@ def processes() -> tuple[int, int]:
 
 
 def missing_extra(error: ModuleNotFoundError) -> ZooError:
-    """Return the error that says how to install what was not found; what is of no extra is raised again."""
+    """Return an error that says how to install a missing optional package; re-raise for other packages."""
     package = str(error.name).partition(".")[0]
     if package not in EXTRAS:
         raise error
@@ -85,7 +85,7 @@ def missing_extra(error: ModuleNotFoundError) -> ZooError:
 
 
 def one_line(text: str) -> str:
-    """Return a text, which may hold words of a file, as one line that no terminal obeys."""
+    """Return a text, which may quote a file, as one line without control characters."""
     shown = UNPRINTABLE.sub(
         lambda found: found[0].encode("unicode_escape").decode(), _OBJECT.sub(r"\1", text)
     )
@@ -93,19 +93,19 @@ def one_line(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error of another library says, or its kind where it says nothing."""
+    """Return the first line of another library's error message, or the exception's name if it is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def few(names: Collection[object], most: int = 3) -> str:
-    """Return the first `most` names, and how many there are where that is more."""
+    """Return the first `most` names, and their number if there are more."""
     return ", ".join(map(str, islice(names, most))) + (f" ... ({len(names)})" if len(names) > most else "")
 
 
 def did_you_mean(found: object, choices: Iterable[str]) -> str:
-    """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near.
+    """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` if nothing is near.
 
-    Nearest is the shortest with a word that begins with `found`, else what is spelled alike; in any case.
+    The nearest is the shortest with a word that starts with `found`, else a similar spelling; case is ignored.
     """
     sought = str(found).casefold()
     names = {str(name).casefold(): str(name) for name in islice(choices, 5_000)}

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent."""
+"""Atomic writing of files, and reading with one clear error."""
 
 import fcntl
 import json
@@ -16,20 +16,20 @@ from typing import Any
 from zoo.errors import ZooError
 
 RUNS = Path("runs")
-"""Where what is made lies, for which no other folder is given."""
+"""Default folder of results."""
 
 _LARGEST_OBJECT = 1 << 24  # bytes
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
 def cache_folder(name: str) -> Path:
-    """Return the folder `name` of this project's caches, below `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Return the cache folder `name` of this project, in `$XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
     return Path(base, "zoo", name)
 
 
 def names_in(folder: str | Path) -> list[str]:
-    """Return the sorted names in a folder; none where it is missing or may not be read."""
+    """Return the sorted names in a folder; none if it is missing or cannot be read."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except (OSError, ValueError):
@@ -37,15 +37,15 @@ def names_in(folder: str | Path) -> list[str]:
 
 
 def is_unused(folder: str | Path) -> bool:
-    """Whether there is nothing of this name, or an empty folder."""
+    """Whether the path does not exist or is an empty folder."""
     return not exists(folder) or (isdir(folder) and not names_in(folder))
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write` on a temporary name beside `path`, sync it to disk and rename it over `path`.
+    """Call `write` with a temporary path next to `path`, sync the file to disk and rename it to `path`.
 
-    A reader, or a crash at any moment, sees the old file or the new one; so does an error in `write`. The
-    folder is made if it is missing.
+    Readers see either the old file or the new one, also after a crash or an error in `write`. A missing
+    folder is created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -59,9 +59,9 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError) -> str:
-    """Read a file of UTF-8, with or without a byte order mark.
+    """Read a UTF-8 file, with or without a byte order mark.
 
-    An `error_type` names a file that is missing, larger than `most_bytes` or no text.
+    Raises `error_type` if the file is missing, larger than `most_bytes`, or not text.
     """
     try:
         status = path.stat()
@@ -75,7 +75,7 @@ def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object that a small file of ours holds; nothing for one that is missing or damaged."""
+    """Return the JSON object in one of our small files; empty if it is missing or damaged."""
     try:
         found = json.loads(read_text(path, _LARGEST_OBJECT))
     except (ZooError, ValueError, RecursionError):

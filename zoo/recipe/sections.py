@@ -98,7 +98,7 @@ class TrainingSection(Config):
     channels_last: bool = Field(True, description="Memory layout of images and convolutions.")
     clip_grad: Positive | None = Field(None, description="Largest norm of all gradients together; null: any.")
     sampling: Literal["instance", "class_balanced"] = "instance"
-    """`instance`: each image once per epoch; `class_balanced`: draw a class uniformly, then an image of it."""
+    """`instance`: each image once per epoch. `class_balanced`: draw a class, then one of its images."""
     ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
     early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
     compile: Literal["auto", "default", "reduce-overhead"] | None = None
@@ -158,7 +158,7 @@ class FromCenters(Config):
 
 
 class NearestCenter(Config):
-    """No training: predict the nearest learned center of `init`, or nearest class mean of its features."""
+    """No training: predict the nearest learned center of `init`, or class mean of its features."""
 
     name: Literal["nearest_center"]
     centers: Literal["learned", "means"] = Field(description="Of `init`, or of training images' features.")
