@@ -105,7 +105,7 @@ def few(names: Collection[object], most: int = 3) -> str:
 def did_you_mean(found: object, choices: Iterable[str]) -> str:
     """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` if nothing is near.
 
-    The nearest is the shortest with a word that starts with `found`, else a similar spelling; case is ignored.
+    The nearest is the shortest with a word that starts with `found`, else one spelled alike; ignores case.
     """
     sought = str(found).casefold()
     names = {str(name).casefold(): str(name) for name in islice(choices, 5_000)}

@@ -98,7 +98,7 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
 
 
 def check_writable(file: Path, key: str, endings: str) -> None:
-    """Make a file's folder; raise ZooError for another ending, and where writing it would fail later."""
+    """Create a file's folder; ZooError for another suffix, or if writing the file would fail later."""
     if file.suffix.lower() not in endings.split():
         raise ZooError(f'{key}: found "{file}", expected a file that ends in {" or ".join(endings.split())}')
     with writing(f'"{file}"'):
@@ -109,10 +109,10 @@ def check_writable(file: Path, key: str, endings: str) -> None:
 
 @contextmanager
 def staging(target: Path, *, inside: bool = False) -> Iterator[Path]:
-    """Yield a new hidden folder beside `target`, or `inside` it, to gather its content in; then remove it.
+    """Yield a new hidden folder next to `target`, or `inside` it, to collect content in; then remove it.
 
-    Its process holds a lock on it, which the system releases when the process is killed: what such processes
-    left in either place is removed first.
+    The process locks the folder, and the OS releases the lock if it is killed. Folders that killed processes
+    left in either place are removed first.
     """
     place = target if inside else target.parent
     place.mkdir(parents=True, exist_ok=True)

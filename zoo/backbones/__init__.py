@@ -1,4 +1,4 @@
-"""Backbones: any timm model, and those for 32-pixel images that this project registers with timm."""
+"""Backbones: any timm model, and ResNets for 32-pixel images that this project registers with timm."""
 
 import ctypes
 import inspect
@@ -17,17 +17,17 @@ from zoo.backbones import cifar as cifar  # imported for its registration with t
 from zoo.errors import ReleaseError, ZooError, did_you_mean, first_line
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
-CHOSEN = {"features_only", "out_indices", "feature_cls"}  # of timm's factory, what a load may choose
+CHOSEN = {"features_only", "out_indices", "feature_cls"}  # options of timm's factory for loading
 _FACTORIES = (timm.create_model, timm.models.build_model_with_cfg)
 NO_ARGUMENTS = {name for factory in _FACTORIES for name in inspect.signature(factory).parameters} - {"kwargs"}
 NO_ARGUMENTS |= {"arch", "num_classes", "pruned", "device", "dtype", *CHOSEN}
-"""What timm's factory and builder take for themselves: sources of weights and code, not the architecture."""
+"""Options of timm's factory and builder that select weights or code, not the architecture."""
 _TRIM, _LARGE, _MMAPS = -1, -3, -4  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX of glibc's malloc.h
-_KEEPING = list[bool]()  # one for each block of `keeping_memory` under way, of any thread
+_KEEPING = list[bool]()  # one entry per active block of `keeping_memory`, in any thread
 
 
 def check_arguments(model_args: Mapping[str, Any]) -> None:
-    """Refuse, by a `ReleaseError`, arguments of an architecture that name other weights, or code."""
+    """Raise ReleaseError for arguments of an architecture that select other weights, or code."""
     if refused := sorted(NO_ARGUMENTS & model_args.keys()):
         raise ReleaseError(f"model_args: {', '.join(refused)} cannot be part of a release")
 
@@ -36,18 +36,18 @@ def create(arch: str, *, num_classes: int = 0, **model_args: Any) -> nn.Module:
     """Build a freshly initialised timm model.
 
     Args:
-        arch: a name of timm's, e.g. `"resnet50"`, `"cifar_resnet32"` or `"resnet18_cifar"`.
-        num_classes: size of the classifier; 0 gives the headless encoder: it returns pooled features.
+        arch: a name in timm, e.g. `"resnet50"`, `"cifar_resnet32"` or `"resnet18_cifar"`.
+        num_classes: size of the classifier; 0 gives the headless encoder, which returns pooled features.
         model_args: arguments of the architecture, e.g. `img_size=32, patch_size=4`.
 
     Raises:
-        ZooError: for an unknown architecture or an argument that it refuses, with the nearest valid spelling.
+        ZooError: for an unknown architecture or an invalid argument, with the nearest valid spelling.
     """
     if not timm.is_model(arch):
         raise ZooError(f'unknown architecture "{arch}".{did_you_mean(arch, timm.list_models())}')
     try:
         return timm.create_model(arch, num_classes=num_classes, **model_args)
-    # An architecture's own checks of its arguments raise any of these.
+    # Architectures check their own arguments and raise any of these.
     except (TypeError, ValueError, AssertionError, RuntimeError, LookupError, AttributeError) as error:
         raise ZooError(_refusal(arch, model_args, error)) from error
 
@@ -57,9 +57,9 @@ _FILLS |= {Tensor.mul_, Tensor.add_, Tensor.div_, Tensor.clamp_}
 
 
 class SkipInit(TorchFunctionMode):
-    """Leaves out what only fills tensors, while models are built on the meta device for a file's tensors.
+    """Skips initialisation while models are built on the meta device to receive a file's tensors.
 
-    To draw weights that a file then replaces is most of the time in which timm loads a large model.
+    Drawing weights that a file then replaces takes most of the time when timm loads a large model.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -95,10 +95,10 @@ def is_own(arch: str) -> bool:
 
 
 def check_encoder(model: nn.Module, size: int) -> None:
-    """Make sure that `model` makes pooled features `[2, D_f]` of images `[2, 3, size, size]`; `check_input`.
+    """Check that `model` maps images `[2, 3, size, size]` to pooled features `[2, D_f]`.
 
     Raises:
-        ZooError: as `check_input`, and naming the shape of what the model makes instead.
+        ZooError: as `check_input`, or naming the shape of the model's output.
     """
     output = check_input(model, size)
     expected = [2, feature_dim(model)]
@@ -111,10 +111,10 @@ def check_encoder(model: nn.Module, size: int) -> None:
 
 
 def check_input(model: nn.Module, size: int) -> Any:
-    """Make sure that `model` takes images `[2, 3, size, size]`, and return what it makes of them.
+    """Check that `model` accepts images `[2, 3, size, size]`, and return its output.
 
-    Runs the model once without gradients, in evaluation mode: neither statistics of BatchNorm nor random
-    number generators change, and every module's mode is restored.
+    Runs the model once in evaluation mode without gradients: neither BatchNorm statistics nor random number
+    generators change, and every module's mode is restored.
 
     Raises:
         ZooError: naming the architecture, the size, the model's own reason and the argument that helps.
@@ -142,15 +142,15 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for part, training in modes:  # parents come first, so a child of another mode has the last word
-            part.train(training)  # not the flag alone: a class may do more there
+        for part, training in modes:  # parents come first, so that a child's own mode prevails
+            part.train(training)  # not just the flag: a class may override it
 
 
 @contextmanager
 def keeping_memory() -> Iterator[None]:
-    """Let glibc keep what is freed inside the block for the next tensors; without glibc, nothing is done.
+    """Make glibc keep memory freed inside the block for the next tensors; does nothing without glibc.
 
-    Otherwise the kernel clears their pages anew at every step: half of the time of EfficientNet-Lite0 at 160.
+    Otherwise the kernel clears their pages at every step, half of a step of EfficientNet-Lite0 at 160 pixels.
     """
     try:
         set_option = ctypes.CDLL("libc.so.6").mallopt
@@ -169,7 +169,7 @@ def keeping_memory() -> Iterator[None]:
 
 
 def _size_hint(model: nn.Module, size: int) -> str:
-    if name_of(model) == type(model).__name__:  # a module of somebody's own may take one size alone
+    if name_of(model) == type(model).__name__:  # a user's own module may accept only one size
         return " Say which size it takes: preprocess=dict(input_size=..., ...)"
     helpful = {
         "img_size": f"img_size={size}",
@@ -182,15 +182,15 @@ def _size_hint(model: nn.Module, size: int) -> str:
 
 
 def name_of(model: nn.Module) -> str:
-    """Return the architecture that timm has recorded at a model, else the name of its class."""
+    """Return the architecture that timm recorded in a model, else the name of its class."""
     config = getattr(model, "pretrained_cfg", None) or {}
     return str(config.get("architecture") or type(model).__name__)
 
 
 def size_built_for(model: nn.Module) -> int | None:
-    """Return the size of the images, where a model keeps it: a `pretrained_cfg` is of its pretrained weights.
+    """Return a model's own input size, if it has one; `pretrained_cfg` describes only the pretrained weights.
 
-    timm has a pair at the patch embedding, DINO's code a number, torchvision's ViT a number at the model.
+    timm stores a pair in the patch embedding, DINO's code a number, torchvision's ViT a number in the model.
     """
     size = getattr(getattr(model, "patch_embed", None), "img_size", None) or getattr(
         model, "image_size", None

@@ -1,15 +1,15 @@
-"""ResNets for 32-pixel images, registered with timm: two families that are easily confused.
+"""ResNets for 32-pixel images, registered with timm: two families that are often confused.
 
 `cifar_resnet20/32/44/56/110` (0.27 to 1.7 M parameters): He et al. 2016, https://arxiv.org/abs/1512.03385,
 section 4.2: 3x3 stem, three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2, shortcuts without
 parameters ("option A").
 
-`resnet18_cifar`, `resnet50_cifar` are timm's ResNets for ImageNet with a 3x3 convolution of stride 1 for the
-7x7 one of stride 2, and no max-pool: a stride of 8 for 32. SimCLR describes them for CIFAR-10
+`resnet18_cifar`, `resnet50_cifar` are timm's ResNets for ImageNet with a 3x3 convolution of stride 1 instead
+of 7x7 with stride 2, and no max-pool: a total stride of 8 instead of 32. SimCLR describes them for CIFAR-10
 (https://arxiv.org/abs/2002.05709, appendix B.9); SupCon, PiCO and solo-learn train them. As everywhere in
-timm, the last BatchNorm of a block starts at zero; the code of SupCon and PiCO starts it at one:
-`zero_init_last: false`. `stem_padding` (1) is for weights that others trained: solo-learn has 2 on CIFAR, so
-its maps are 34 pixels wide.
+timm, the last BatchNorm of a block starts at zero; in the code of SupCon and PiCO at one, which is
+`zero_init_last: false`. `stem_padding` (1) is for others' weights: solo-learn uses 2 on CIFAR, so that its
+maps are 34 pixels wide.
 """
 
 from copy import deepcopy
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from timm.layers import create_classifier
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
-from timm.models._features import feature_take_indices  # timm's models take it from there too
+from timm.models._features import feature_take_indices  # as timm's own models do
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -47,8 +47,8 @@ default_cfgs = generate_default_cfgs(
 class Subsample(nn.Module):
     """The shortcut of option A: every other pixel, and zeros in the new channels.
 
-    The zeros go to both sides, as in the code that the long-tail literature trains with (LDAM, PaCo), so that
-    its weights mean the same here. The paper does not say where they go.
+    The zeros are added on both sides, as in the code of the long-tail literature (LDAM, PaCo), so that its
+    weights can be used here. The paper does not say where they go.
     """
 
     def __init__(self, stride: int, new_chs: int) -> None:
@@ -74,7 +74,7 @@ class CifarResNet(ResNet):  # type: ignore[misc]  # timm has no types
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        nn.Module.__init__(self)  # what timm's would build is another network
+        nn.Module.__init__(self)  # timm's __init__ would build another network
         self.num_classes, self.in_chans, self.drop_rate = num_classes, in_chans, drop_rate
         self.grad_checkpointing = False
         self.conv1 = nn.Conv2d(in_chans, 16, 3, padding=1, bias=False)
@@ -95,12 +95,12 @@ class CifarResNet(ResNet):  # type: ignore[misc]  # timm has no types
         self.to(device=device, dtype=dtype)
 
     def forward_intermediates(self, x: Tensor, indices: int | list[int] | None = None, **kwargs: Any) -> Any:
-        """Return feature maps as timm's ResNet does; it has one more, the stem's, before the stages'."""
+        """Return feature maps like timm's ResNet, preceded by one more, the stem's."""
         taken, _ = feature_take_indices(len(self.feature_info), indices)
         return super().forward_intermediates(x, [1 + index for index in taken], **kwargs)
 
     def prune_intermediate_layers(self, indices: int | list[int] = 1, **kwargs: Any) -> list[int]:
-        """Take the classifier off; all stages stay."""
+        """Remove the classifier and keep all stages."""
         self.reset_classifier(0, "")
         return list(feature_take_indices(len(self.feature_info), indices)[0])
 
@@ -112,7 +112,7 @@ def _stage(in_chs: int, out_chs: int, blocks: int, stride: int) -> nn.Sequential
 
 
 def _resnet(*, stem_padding: int = 1, **kwargs: Any) -> ResNet:
-    """Build timm's ResNet and exchange its stem; names of modules and parameters stay timm's."""
+    """Build timm's ResNet and replace its stem, keeping timm's names of modules and parameters."""
     for key in {"stem_type", "stem_width", "replace_stem_pool"} & kwargs.keys():
         raise TypeError(f"{key} has no effect: the stem is one 3x3 convolution")
     model = ResNet(**kwargs)
@@ -121,7 +121,7 @@ def _resnet(*, stem_padding: int = 1, **kwargs: Any) -> ResNet:
     model.conv1 = nn.Conv2d(
         first.in_channels, first.out_channels, 3, padding=stem_padding, bias=False, **like
     )
-    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm's other ones
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does for others
     model.maxpool = nn.Identity()
     stem, *stages = model.feature_info
     model.feature_info = [
@@ -133,10 +133,10 @@ def _resnet(*, stem_padding: int = 1, **kwargs: Any) -> ResNet:
 
 def _register(name: str, model: Any, **args: Any) -> None:
     def entrypoint(pretrained: bool = False, **kwargs: Any) -> Any:
-        # a copy, since timm writes the caller's `out_indices` into `feature_cfg`
+        # a copy, because timm writes the caller's `out_indices` into `feature_cfg`
         return build_model_with_cfg(model, name, pretrained, **(deepcopy(args) | kwargs))
 
-    entrypoint.__name__ = name  # by which timm knows it
+    entrypoint.__name__ = name  # timm registers it by this name
     globals()[name] = register_model(entrypoint)
 
 

@@ -1,4 +1,4 @@
-"""Building blocks of objectives; state only in buffers and parameters. Names are imported when used."""
+"""Building blocks of objectives, with state only in buffers and parameters. Names are imported on use."""
 
 import lazy_loader
 

@@ -1,6 +1,6 @@
-"""Ghost BatchNorm: groups of keys with statistics of their own, so that these do not reveal the pairs.
+"""Ghost BatchNorm: separate statistics for groups of keys, so that statistics do not reveal the pairs.
 
-With one batch's statistics the network can tell an image's two views by their common neighbours. Sources:
+With the statistics of a whole batch, the network can match an image's two views by its neighbours. Sources:
 https://arxiv.org/abs/1911.05722, section 3.3 (shuffling); https://arxiv.org/abs/1705.08741 (ghosts).
 """
 
@@ -16,10 +16,10 @@ from zoo.errors import TrainingError
 
 
 class _Ghost(_BatchNorm):
-    """BatchNorm that in training normalises the rows `[g::groups]` of a batch each by their own statistics.
+    """BatchNorm that in training normalises each group of rows `[g::groups]` with its own statistics.
 
-    A group has at least two rows. Running statistics move as if by the mean of the groups' statistics. Where
-    rows are the tokens of `images` images (LeViT: `[B, N, C]` flattened to `[BN, C]`), groups are of images.
+    A group has at least two rows. Running statistics are updated with the mean of the groups' statistics. If
+    rows are tokens of `images` images (LeViT: `[B, N, C]` flattened to `[BN, C]`), groups consist of images.
     """
 
     groups: int
@@ -37,7 +37,7 @@ class _Ghost(_BatchNorm):
         return self.act(self.drop(out)) if isinstance(self, BatchNormAct2d) else out
 
     def _normalize(self, x: Tensor) -> Tensor:
-        norm: Any = self  # all of its buffers are there: the conversion refuses others
+        norm: Any = self  # has all buffers: the conversion refuses others
         norm.num_batches_tracked.add_(1)
         groups = max(1, min(self.groups, len(x) // 2))
         affine, settings = (norm.weight, norm.bias), (True, norm.momentum, norm.eps)
@@ -63,9 +63,9 @@ _GHOSTS: dict[type[nn.Module], Any] = {
 
 
 def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
-    """Turn every BatchNorm inside `module` into its ghost form, in place; keys of the state stay the same.
+    """Turn every BatchNorm inside `module` into its ghost form, in place; state dict keys stay the same.
 
-    TrainingError: for a BatchNorm of another class, or without running statistics and momentum.
+    TrainingError for a BatchNorm of another class, or without running statistics or momentum.
     """
     for name, child in module.named_modules():
         if isinstance(child, _BatchNorm):
@@ -83,7 +83,7 @@ def ghosts(module: nn.Module) -> list[_Ghost]:
 
 
 def has_batchnorm(module: nn.Module) -> bool:
-    """Whether any layer computes statistics over the batch, as none does in evaluation mode."""
+    """Whether any layer computes batch statistics; in evaluation mode none does."""
     return any(isinstance(child, _BatchNorm) and child.training for child in module.modules())
 
 
@@ -97,7 +97,7 @@ def synchronize_batchnorm(module: nn.Module) -> None:
 
 
 def running_statistics(module: nn.Module) -> list[Tensor]:
-    """Return the running statistics, those of ghosts too, that each rank moves by its own rows alone."""
+    """Return the running statistics, including ghosts', that each rank updates only from its own rows."""
     own = [each for each in module.modules() if each.training and not isinstance(each, nn.SyncBatchNorm)]
     buffers = [named for each in own for named in each.named_buffers(recurse=False)]
     return [buffer for name, buffer in buffers if name.startswith("running_")]

@@ -1,4 +1,4 @@
-"""Learned class centers: the product of PaCo and of every classifier."""
+"""Learned class centers, the result of PaCo and of every classifier."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ class Centers(NamedTuple):
     Attributes:
         weight: centers `[C, D_f]`.
         bias: offsets `[C]`.
-        class_counts: training images of each class `[C]`, int64; -1 where not known.
-        prototypes: PiCO's, unit rows in the space of its projection `[C, D]`; None for other objectives.
-        class_names: C of them; empty for centers that are in no release.
+        class_counts: training images of each class `[C]`, int64; -1: unknown.
+        prototypes: PiCO's unit rows in its projection space `[C, D]`; None for other objectives.
+        class_names: the C class names; empty for centers outside a release.
     """
 
     weight: Tensor
@@ -26,7 +26,7 @@ class Centers(NamedTuple):
     class_names: tuple[str, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that there are, by name."""
+        """Return the tensors that are not None, by name."""
         return {name: each for name, each in self._asdict().items() if isinstance(each, Tensor)}
 
     def logits(self, features: Tensor) -> Tensor:
@@ -44,6 +44,6 @@ class Centers(NamedTuple):
         return probability, index
 
     def similarity(self) -> Tensor:
-        """Return the cosine similarity of every two centers `[C, C]`; the bias plays no part."""
+        """Return the cosine similarities of all pairs of centers `[C, C]`, ignoring the bias."""
         unit = F.normalize(self.weight, dim=1)
         return (unit @ unit.T).clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""What follows the encoder: projection heads and classifiers; and a trained classifier as teacher."""
+"""Heads on an encoder: projection heads and classifiers; and a trained classifier as teacher."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,12 +24,12 @@ def projection_head(
     last_bias: bool = True,
     running_statistics: bool = True,
 ) -> nn.Sequential:
-    """Build `layers` linear maps with ReLU between them: `[B, in_features]` to `[B, out_features]`.
+    """Build `layers` linear layers with ReLU in between: `[B, in_features]` to `[B, out_features]`.
 
-    One layer is MoCo v1's head, two with `hidden` units between are the MLP of MoCo v2 and PaCo. `batchnorm`
-    comes before every ReLU (PaCo on CIFAR), `last_batchnorm`, without affine, after the last layer (MoCo
-    v3), and `last_bias` is that layer's where no BatchNorm follows. Without `running_statistics` BatchNorm
-    always takes those of its input.
+    One layer is MoCo v1's head, two with `hidden` units the MLP of MoCo v2 and PaCo. `batchnorm` adds one
+    before every ReLU (PaCo on CIFAR), `last_batchnorm` one without affine after the last layer (MoCo v3);
+    `last_bias` is for a last layer without BatchNorm. Without `running_statistics` BatchNorm always uses
+    batch statistics.
     """
     head = nn.Sequential()
     *inner, last = pairwise([in_features, *[hidden] * (layers - 1), out_features])
@@ -45,12 +45,12 @@ def projection_head(
 
 
 def unit_rows(projected: Tensor) -> Tensor:
-    """Scale rows `[B, D]` to unit length, in float32 at least whatever autocast has made of them."""
+    """Scale rows `[B, D]` to unit length, at least in float32, also after autocast."""
     return F.normalize(to_float32(projected), dim=1)
 
 
 def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
-    """Return a classifier's logits `[B, C]` of features `[B, D]`, in float32 under autocast too."""
+    """Return a classifier's logits `[B, C]` for features `[B, D]`, in float32 even under autocast."""
     with torch.autocast(features.device.type, enabled=False):
         return classifier(to_float32(features))  # type: ignore[no-any-return]
 
@@ -95,10 +95,10 @@ class ScaledClassifier(nn.Linear):
 
 @torch.no_grad()
 def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return weight `[C, D]` and bias `[C]`, detached, of the linear classifier that decides as this one.
+    """Return weight `[C, D]` and bias `[C]`, detached, of a linear classifier with the same decisions.
 
-    Of a cosine classifier these are its directions over the usual norm of features: an image's own norm
-    changes no order of classes, and logits come near the cosines that it was trained by.
+    For a cosine classifier these are its unit weights divided by the typical norm of features: an image's own
+    norm does not change the order of classes, and logits are close to the cosines seen in training.
     """
     if isinstance(classifier, ScaledClassifier):
         return classifier.scaled()
@@ -114,12 +114,12 @@ Normalization = tuple[Sequence[float], Sequence[float]]  # of pixels in 0..1: (x
 class Teacher(nn.Module):
     """An encoder with its centers as the classifier: images `[B, 3, H, W]` to logits `[B, C]`.
 
-    Always in evaluation mode, without gradients; all of it is state, so a resumed training keeps it.
+    Always in evaluation mode and without gradients; part of the state, so that a resumed training keeps it.
 
     Args:
         encoder: headless, `[B, 3, H, W] -> [B, D_f]`; kept, not copied.
         centers: of the classes to predict, in their order.
-        own: how images were normalised when the encoder was trained; `given`: how those it gets are.
+        own: normalisation of images the encoder was trained with; `given`: that of the images it receives.
         sha256: of the teacher's release, 64 hexadecimal digits.
     """
 
@@ -138,7 +138,7 @@ class Teacher(nn.Module):
 
     @property
     def sha256(self) -> str:
-        """The hash of the teacher that the training began with."""
+        """The hash of the teacher at the start of the training."""
         return bytes(self.digest.tolist()).hex()
 
     def train(self, mode: bool = True) -> Self:
@@ -153,13 +153,13 @@ class Teacher(nn.Module):
 
 
 def averaged(module: nn.Module) -> dict[str, Tensor]:
-    """Return by name what is averaged of its state, the live tensors."""
+    """Return the tensors of a module's state that an EMA averages, by name; not copies."""
     released, live = released_state(module), (*module.named_parameters(), *module.named_buffers())
     return {n: each for n, each in live if n in released and (each.requires_grad or ".running_" in n)}
 
 
 def released_state(module: nn.Module) -> dict[str, Tensor]:
-    """Return the state that a release is made of: without queues, key encoders and teachers."""
+    """Return the state that is released, without queues, key encoders and teachers."""
     kinds = (KeyQueue, MomentumEncoder, Teacher)
     others = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, kinds))
     return {name: value for name, value in module.state_dict().items() if not name.startswith(others)}

@@ -17,12 +17,12 @@ from zoo.modules.ranks import ALONE, Ranks
 class MomentumEncoder(nn.Module):
     """Exponential moving average of a student's parameters, without gradient.
 
-    Its buffers (BatchNorm's running statistics) follow the keys it computes, as in the authors' code.
+    Its buffers (BatchNorm's running statistics) are updated by the keys it computes, as in the authors' code.
 
     Args:
-        student: what to follow; copied now, not referenced.
-        key_groups: groups of the whole batch's keys with BatchNorm statistics of their own, on any number of
-            `ranks`; see `zoo.modules.batchnorm`. 1 leaves BatchNorm as it is.
+        student: the module to follow; copied, not referenced.
+        key_groups: groups of the whole batch's keys with separate BatchNorm statistics, on any number of
+            `ranks`; see `zoo.modules.batchnorm`. 1 leaves BatchNorm unchanged.
     """
 
     ranks: Ranks = ALONE
@@ -36,13 +36,13 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Encode keys `[n, ...]`, shuffled over groups and ranks where BatchNorm could reveal the pairs."""
+        """Encode keys `[n, ...]`, shuffled over groups and ranks if BatchNorm could reveal the pairs."""
         if self.key_groups == 1:
             return self.module(x)  # type: ignore[no-any-return]
         size, n, start = self.ranks.size, len(x), self.ranks.rank * len(x)
         groups = max(1, min(self.key_groups, size * n // 2))
         order = torch.randperm(size * n, generator=self.ranks.generator, device=x.device)
-        if groups % size == 0 and size * n % groups == 0:  # each rank takes whole groups, [g::groups]
+        if groups % size == 0 and size * n % groups == 0:  # each rank computes whole groups, [g::groups]
             order = order.view(-1, size, groups // size).transpose(0, 1).flatten()
         images = self.ranks.gather(x)[order[start : start + n]]
         if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
@@ -56,13 +56,13 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def update(self, students: Iterable[nn.Module], momentum: float) -> None:
         """Move every parameter toward the student's, given as its parts in order; see `ema_update`."""
-        # each once, also where two parts share one
+        # each parameter once, even if two parts share it
         followed = dict.fromkeys(p for student in students for p in student.parameters())
         functional.ema_update(list(self.module.parameters()), list(followed), momentum)
 
 
 class KeyQueue(nn.Module):
-    """First-in first-out store of the last K = `size` keys and their labels, all of it state.
+    """First-in first-out queue of the last K = `size` keys and their labels, saved with the state.
 
     Keys `[K, D]`, labels `[K]` (-1 where a slot is empty or its image unlabelled), pointer `[]` to the next
     slot and the number of filled slots `[]`.
@@ -80,12 +80,12 @@ class KeyQueue(nn.Module):
 
     @property
     def valid(self) -> Tensor:
-        """Which slots hold a key `[K]`, bool."""
+        """The filled slots `[K]`, bool."""
         return torch.arange(len(self.keys), device=self.filled.device) < self.filled
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> None:
-        """Overwrite the oldest slots with `keys` `[B, D]` and `labels` `[B]`, as if row by row, any B."""
+        """Overwrite the oldest slots with `keys` `[B, D]` and `labels` `[B]`, row by row, for any B."""
         given, size = len(keys), len(self.keys)
         keys, labels = keys[-size:], labels[-size:]
         offset = torch.arange(given - len(keys), given, device=self.pointer.device)

@@ -1,4 +1,4 @@
-"""An encoder's feature maps as torchvision's detection and segmentation models take a backbone."""
+"""Adapters of an encoder's feature maps to torchvision's detection and segmentation models."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ class FeatureMaps(nn.Module):
 
     Args:
         encoder: of `zoo.load(name, features_only=True, out_indices=...)`, or timm's.
-        names: one for each map; by default "0", "1", ..., from the finest. Other models or numbers of names
-            are a ZooError.
+        names: one for each map; by default "0", "1", ..., from the finest. ZooError for another number of
+            names, or another kind of model.
     """
 
     def __init__(self, encoder: nn.Module, names: Sequence[str] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""The processes that train one model together, as each of them sees them.
+"""The ranks that train one model together, from the point of view of one of them.
 
 `torchrun` starts them and torch.distributed connects them (`zoo.training.distributed`). Every rank has the
-same number of rows of a batch. With one process every method is the identity.
+same number of rows of a batch. With a single process every method is the identity.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,27 +21,27 @@ class Ranks:
 
     Attributes:
         rank: number of this process, from 0.
-        size: how many there are.
+        size: the world size.
         alone: whether there is no other rank.
-        generator: for draws that have to be the same on all ranks, made for the whole batch; None with one
-            rank, whose default generator it is then.
+        generator: for draws that must be the same on all ranks, made for the whole batch; None with a single
+            rank, which uses the default generator.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu") -> None:
         self.rank, self.size, self.alone = rank, size, size == 1
         self.generator = None if self.alone else torch.Generator(device)
-        # for what one rank does while the others wait: decoding, measuring
+        # for work of one rank while the others wait: decoding, evaluation
         self._patient: Any = None if self.alone else dist.new_group(backend="gloo", timeout=timedelta(days=7))
 
     def gather(self, rows: Tensor) -> Tensor:
         """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]` of any type.
 
-        Differentiable: a rank's rows get the sum of the gradients that all ranks have for them.
+        Differentiable: a rank's rows receive the sum of all ranks' gradients.
         """
         return rows if self.alone else _Gather.apply(rows, self)
 
     def others(self, rows: Tensor) -> Tensor:
-        """Return the rows of the other ranks `[N - n, ...]`; differentiable as `gather` is."""
+        """Return the rows of the other ranks `[N - n, ...]`; differentiable like `gather`."""
         everyones, start = self.gather(rows), self.rank * len(rows)
         return torch.cat([everyones[:start], everyones[start + len(rows) :]])
 
@@ -63,9 +63,9 @@ class Ranks:
         return tensor
 
     def all_reduce_max(self, *values: int) -> tuple[int, ...]:
-        """Return the largest of each value over the ranks; the host's, no GPU is waited for.
+        """Return the maximum of each value over the ranks, on the hosts, without waiting for a GPU.
 
-        Since all ranks get the same answer after the same step, they can act on it alike.
+        Since all ranks get the same result after the same step, they can act on it alike.
         """
         if self.alone:
             return values
@@ -74,20 +74,20 @@ class Ranks:
         return tuple(ballot.tolist())
 
     def from_first(self, compute: Callable[[], _T]) -> _T:
-        """Return what rank 0 computes, on all ranks; the others wait for it, however long it takes."""
+        """Return rank 0's result of `compute` on all ranks; the others wait for it as long as it takes."""
         found = [compute() if self.rank == 0 else None]
         if not self.alone:
             dist.broadcast_object_list(found, src=0, group=self._patient)
         return found[0]  # type: ignore[return-value]  # every rank has it now
 
     def barrier(self) -> None:
-        """Wait until every rank is here, however long one takes."""
+        """Wait for all ranks, as long as it takes."""
         if not self.alone:
             dist.barrier(self._patient)
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Let the first rank of each node go before its others, which find what it fetched or decoded."""
+        """Run the block on each node's first rank first; the others find what it fetched or decoded."""
         first = dist.get_node_local_rank(fallback_rank=0) == 0
         if not first:
             self.barrier()
@@ -99,20 +99,20 @@ class Ranks:
 
 
 ALONE = Ranks()
-"""One process."""
+"""A single process."""
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks' rows; backward, each rank's rows get the sum of what all ranks have for them.
+    """All ranks' rows; in the backward pass each rank's rows get the sum of all ranks' gradients.
 
-    torch's own, `torch.distributed.nn.functional.all_gather`, is deprecated, and what replaces it private.
+    torch's own `torch.distributed.nn.functional.all_gather` is deprecated, and its replacement is private.
     """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, ranks: Ranks) -> Tensor:
         ctx.ranks, rows = ranks, rows.contiguous()
         parts = [torch.empty_like(rows) for _ in range(ranks.size)]
-        # as bytes: not every version of gloo knows every type
+        # as bytes: gloo does not support every dtype in every version
         dist.all_gather([part.view(torch.uint8) for part in parts], rows.view(torch.uint8))
         return torch.cat(parts)
 

@@ -1,4 +1,4 @@
-"""Hyper-parameters that several objectives have; some may change over a training. Imports no torch."""
+"""Hyper-parameters shared by several objectives; some may be scheduled. Does not import torch."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -11,16 +11,16 @@ HeadLayers = Annotated[int, Field(ge=1, le=64, description="Linear layers of the
 HeadHidden = Annotated[int, Field(ge=1, le=1 << 31, description="Width between the head's layers.")]
 HeadBatchNorm = Annotated[bool, Field(description="BatchNorm before the head's ReLUs.")]
 QueueSize = Annotated[int, Field(ge=1, le=1 << 40, description="K; no multiple of the batch is needed.")]
-# below 0.001, scores of +-1 leave the range that float32's exponential can tell apart
+# below 0.001, scores of +-1 exceed the range of float32's exponential
 Tau = Annotated[float, Field(ge=1e-3, description="Temperature, by which the samples' scores are divided.")]
 """A temperature of a softmax."""
 
 
 class Scheduled(Config):
-    """A value that goes from `start` to `end` over the whole training, straight or along half a cosine."""
+    """A value that moves from `start` to `end` over the training, linearly or along half a cosine."""
 
     kind: Literal["linear", "cosine"]
-    """The way from `start` to `end`: straight, or half a cosine."""
+    """Shape of the schedule: linear, or half a cosine."""
     start: Annotated[float, Field(ge=0, le=1)]
     """At the first update."""
     end: Annotated[float, Field(ge=0, le=1)]
@@ -28,7 +28,7 @@ class Scheduled(Config):
 
 
 def section_or_value(value: Any) -> str:
-    """Return the tag of a key that takes either; in angle brackets, which errors leave out of its path."""
+    """Return the tag for a key that accepts either, in angle brackets, which are omitted from error paths."""
     return "<section>" if isinstance(value, (dict, Config)) else "<value>"
 
 
@@ -36,11 +36,11 @@ Share = Annotated[
     Annotated[float, Field(ge=0, le=1), Tag("<value>")] | Annotated[Scheduled, Tag("<section>")],
     Discriminator(section_or_value),
 ]
-"""A number in [0, 1] or a schedule between two: momenta."""
+"""A number in [0, 1], or a schedule between two, for momenta."""
 
 
 def value_at(value: float | Scheduled, progress: float) -> float:
-    """Return a value that may be scheduled, after a share `progress` (0..1) of the training."""
+    """Return the value, scheduled or constant, after a share `progress` (0..1) of the training."""
     if not isinstance(value, Scheduled):
         return value
     if value.kind == "cosine":
