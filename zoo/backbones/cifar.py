@@ -121,7 +121,7 @@ def _resnet(*, stem_padding: int = 1, **kwargs: Any) -> ResNet:
     model.conv1 = nn.Conv2d(
         first.in_channels, first.out_channels, 3, padding=stem_padding, bias=False, **like
     )
-    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does for others
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
     model.maxpool = nn.Identity()
     stem, *stages = model.feature_info
     model.feature_info = [
