@@ -40,8 +40,8 @@ class Folder(Config):
     """Folders `train/CLASS/IMAGE`, read as by torchvision's ImageFolder, without hidden files."""
 
     kind: Literal["folder"] = "folder"
-    train: str = Field(default="train", description="Subfolder with the training images.")
-    test: str = Field(default="val", description="Subfolder with the test images.")
+    train: str = Field(default="train", description="Subfolder of the training images.")
+    test: str = Field(default="val", description="Subfolder of the test images.")
 
 
 class ListFiles(Config):
@@ -59,8 +59,8 @@ class Parquet(Config):
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
     """A file, a pattern, or a split: `train` for train.parquet, train-*.parquet and train/*.parquet."""
-    test: str = Field(default="test", description="Likewise, of the test images.")
-    image: str = Field(default="img", description="Column of {bytes, path} or of plain bytes.")
+    test: str = Field(default="test", description="The same for the test images.")
+    image: str = Field(default="img", description="Image column, {bytes, path} or plain bytes.")
     label: str = "label"
     """Column of integers or strings. Without "img" or "label", the only column of the type is used."""
 
@@ -69,8 +69,8 @@ class Memory(Config):
     """Images in a Python program's memory, which must be passed as `data` each time."""
 
     kind: Literal["memory"] = "memory"
-    name: str = Field(description="What tables call them.")
-    sha256: str = Field(description="Of labels and pixels, or of a sample of these.")
+    name: str = Field(description="Name of the data in tables.")
+    sha256: str = Field(description="SHA-256 of labels and pixels, or of a sample of them.")
 
 
 _Sources = Digits | TorchvisionSource | Folder | ListFiles | Parquet | Memory
@@ -82,7 +82,7 @@ class Holdout(Config):
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Of each class, rounded, at least one image; a class of one image stays in training."""
-    seed: Seed = Field(default=0, description="Of the draw.")
+    seed: Seed = Field(default=0, description="Seed of the draw.")
 
 
 class LongTail(Config):
@@ -90,8 +90,8 @@ class LongTail(Config):
 
     profile: Literal["exponential"] = "exponential"
     """n_c = n_max / imbalance^(c / (C - 1))."""
-    imbalance: Annotated[float, Field(ge=1)] = Field(description="Largest class / smallest class, >= 1.")
-    seed: Seed = Field(default=0, description="Which images of a class are kept; the literature's is 0.")
+    imbalance: Annotated[float, Field(ge=1)] = Field(description="Largest / smallest class, >= 1.")
+    seed: Seed = Field(default=0, description="Seed of the selection; the literature uses 0.")
     max_per_class: Annotated[int, Field(ge=1)] | None = None
     """n_max; by default the size of the smallest class."""
 
@@ -103,7 +103,7 @@ class Subset(Config):
     """Share of each class to keep, rounded, at least one image."""
     per_class: Annotated[int, Field(ge=1)] | None = None
     """Images to keep of each class, instead of a fraction."""
-    seed: Seed = Field(default=0, description="Of the draw.")
+    seed: Seed = Field(default=0, description="Seed of the draw.")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -117,7 +117,7 @@ class Candidates(Config):
 
     rate: Annotated[float, Field(ge=0, lt=1)]
     """Probability of each wrong label; 0: the true label is known."""
-    seed: Seed = Field(default=0, description="Of the draws.")
+    seed: Seed = Field(default=0, description="Seed of the draws.")
 
 
 class UniformCandidates(Candidates):
@@ -186,7 +186,7 @@ def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
 class EvalView(Config):
     """timm's evaluation transform: resize the shorter side to `size` / `crop_pct`, then crop the centre."""
 
-    size: PositiveInt = Field(description="Pixels of a side of the input.")
+    size: PositiveInt = Field(description="Side of the input in pixels.")
     crop_pct: Annotated[float, Field(ge=0.1, le=1)] = 0.875
     """Share of the resized image's side that the crop keeps; 1: all of it."""
     interpolation: Interpolation = "bilinear"
@@ -206,7 +206,7 @@ class ViewsConfig(Config):
     """Cache the images decoded for `tensor` in `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
     """One list of operations per view."""
-    eval: EvalView = Field(description="How the released encoder expects images.")
+    eval: EvalView = Field(description="Preprocessing that the released encoder expects.")
 
     @model_validator(mode="after")
     def _crops_first(self) -> Self:

@@ -34,10 +34,10 @@ class RandomResizedCrop(Config):
     """Crop a random area (`scale`, a share of the image) and aspect `ratio`, and resize with antialiasing."""
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
-    size: PositiveInt = Field(description="Pixels of a side of the result.")
+    size: PositiveInt = Field(description="Side of the result in pixels.")
     scale: ShareRange = [0.2, 1.0]
     """Area as a share of the image's. Supervised: from 0.08."""
-    ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Width over height.")
+    ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Range of the aspect ratio, width / height.")
     interpolation: Interpolation = "bilinear"
 
 
@@ -45,7 +45,7 @@ class PadCrop(Config):
     """Pad with `padding` zero pixels on each side, then crop at a random position (CIFAR: 4 and 32)."""
 
     op: Literal["pad_crop"] = "pad_crop"
-    size: PositiveInt = Field(description="Pixels of a side of the crop.")
+    size: PositiveInt = Field(description="Side of the crop in pixels.")
     padding: Annotated[int, Field(ge=0)] = 4
 
 
@@ -61,10 +61,10 @@ class ColorJitter(Config):
 
     op: Literal["color_jitter"] = "color_jitter"
     p: Probability = 0.8
-    brightness: Strength = Field(0.4, description="Factor from 1 - this (at least 0) to 1 + this.")
+    brightness: Strength = Field(0.4, description="The factor is from 1 - this (at least 0) to 1 + this.")
     contrast: Strength = Field(0.4, description="Likewise.")
     saturation: Strength = Field(0.4, description="Likewise.")
-    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Largest shift, in turns.")
+    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="Maximal shift of the hue, in turns.")
 
 
 class Grayscale(Config):

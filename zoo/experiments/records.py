@@ -54,12 +54,12 @@ class RunRecord(Config):
     are shipped."""
     method: str
     data: str
-    train_sha256: _Sha256 = Field(description="Of the training images' names and labels.")
+    train_sha256: _Sha256 = Field(description="SHA-256 of the training images' names and labels.")
     classes: int
     largest: int = Field(description="Training images of the most frequent class.")
     smallest: int
     epochs: int | float
-    evaluations: list[Evaluated] = Field(description="Those on the training's own data.")
+    evaluations: list[Evaluated] = Field(description="Evaluations on the training's own data.")
     figures: dict[str, float] = {}
     """All numbers of `zoo.diagnose` by name, e.g. `recorded/loss`."""
     seconds: Annotated[float, Field(ge=0)]

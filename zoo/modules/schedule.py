@@ -10,9 +10,9 @@ from zoo.config import Config
 HeadLayers = Annotated[int, Field(ge=1, le=64, description="Linear layers of the projection head.")]
 HeadHidden = Annotated[int, Field(ge=1, le=1 << 31, description="Width between the head's layers.")]
 HeadBatchNorm = Annotated[bool, Field(description="BatchNorm before the head's ReLUs.")]
-QueueSize = Annotated[int, Field(ge=1, le=1 << 40, description="K; no multiple of the batch is needed.")]
+QueueSize = Annotated[int, Field(ge=1, le=1 << 40, description="K; any size.")]
 # below 0.001, scores of +-1 exceed the range of float32's exponential
-Tau = Annotated[float, Field(ge=1e-3, description="Temperature, by which the samples' scores are divided.")]
+Tau = Annotated[float, Field(ge=1e-3, description="Temperature that the samples' scores are divided by.")]
 """A temperature of a softmax."""
 
 

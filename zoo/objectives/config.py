@@ -10,13 +10,13 @@ from zoo.modules.schedule import HeadBatchNorm, HeadHidden, HeadLayers, QueueSiz
 
 Granularity = Literal["step", "sample", "dimension"]
 Keep = Annotated[float, Field(gt=0, le=1, description="Share of the negatives with the highest scores.")]
-Weight = Annotated[float, Field(gt=0, description="lambda, of each negative's score.")]
+Weight = Annotated[float, Field(gt=0, description="lambda, weight of each negative's score.")]
 
 
 class ObjectiveConfig(Config):
     """Base of the recipe's `objective:` section; `name` selects the class."""
 
-    name: str = Field(description="Of the objective, e.g. `paco`.")
+    name: str = Field(description="Name of the objective, e.g. `paco`.")
 
     num_views: ClassVar[int] = 2
     """Of each image in a batch; these class variables are explained in `zoo.objectives.Objective`."""
@@ -38,7 +38,7 @@ class NegativeInterpolation(Config):
 
     alpha: Annotated[float, Field(gt=0.5)] = 1.6
     """Parameter of the Beta distribution; the larger it is, the closer l stays to 0.5."""
-    per: Granularity = Field(default="step", description="As of positives; a sample is a key of the queue.")
+    per: Granularity = Field(default="step", description="As for positives; a sample is a key in the queue.")
     keep_originals: bool = False
     """Contrast with the union of Z^ and Z (2K negatives) instead of Z^ alone."""
 
@@ -52,7 +52,7 @@ class FeatureTransformConfig(Config):
     """Mix the queue's keys with each other; null: do not."""
     renormalize: bool = False
     """Normalise transformed vectors to unit length; the authors do not."""
-    start_epoch: Annotated[int, Field(ge=0)] = Field(0, description="Epochs without it at the start.")
+    start_epoch: Annotated[int, Field(ge=0)] = Field(0, description="Number of initial epochs without FT.")
 
 
 class ProjectionConfig(ObjectiveConfig):
@@ -263,7 +263,7 @@ class LDAMLoss(Config):
     name: Literal["ldam"]
     max_margin: Annotated[float, Field(ge=0)] = 0.5
     """Of the rarest class, in units of the cosine."""
-    scale: Annotated[float, Field(gt=0)] = Field(30.0, description="Factor of the cosines in the softmax.")
+    scale: Annotated[float, Field(gt=0)] = Field(30.0, description="Scale of the cosines in the softmax.")
     reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Share of the training after which classes are weighted by their effective numbers; 1: never."""
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
@@ -316,7 +316,7 @@ class ClassifyConfig(ObjectiveConfig):
     """Factor of a cosine head's logits; null for other heads, and for LDAM, which has its own."""
     mix: MixConfig | None = None
     """Mix images in training; the loss then counts both labels of a pair by their shares."""
-    distill: DistillConfig | None = Field(None, description="Teachers beside the labels; null: labels alone.")
+    distill: DistillConfig | None = Field(None, description="Teachers beside labels; null: none.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -19,13 +19,13 @@ class Trained(Config):
     """Training for `linear_full` and `semi_supervised`: SGD, and views as in MoCo's `main_lincls.py`."""
 
     scale: ops.ShareRange = Field([0.08, 1.0], description="Area of the crop as a share of the image's.")
-    ratio: ops.PositiveRange = Field([3 / 4, 4 / 3], description="Width of the crop over its height.")
-    interpolation: ops.Interpolation = Field("bilinear", description="Of the crop's resizing.")
-    flip: ops.Probability = Field(0.5, description="Probability of mirroring left to right.")
+    ratio: ops.PositiveRange = Field([3 / 4, 4 / 3], description="Aspect ratio of the crop, width / height.")
+    interpolation: ops.Interpolation = Field("bilinear", description="Interpolation for resizing the crop.")
+    flip: ops.Probability = Field(0.5, description="Probability of a horizontal flip.")
     backend: Literal["auto", "tensor", "stream"] = Field("auto", description="See `views.backend`.")
-    batch_size: s.PositiveInt = Field(256, description="Images of one update.")
-    momentum: s.Momentum = Field(0.9, description="Of SGD; of `semi_supervised` Nesterov's.")
-    weight_decay: s.NonNegative = Field(0.0, description="L2 of SGD, on weights and biases.")
+    batch_size: s.PositiveInt = Field(256, description="Images per update.")
+    momentum: s.Momentum = Field(0.9, description="SGD's momentum; Nesterov's in `semi_supervised`.")
+    weight_decay: s.NonNegative = Field(0.0, description="SGD's weight decay, on weights and biases.")
     precision: s.Precision = Field("fp32", description="See `training.precision`.")
     channels_last: bool = Field(False, description="See `training.channels_last`.")
 
@@ -39,12 +39,12 @@ class LinearProtocol(Config):
     """Linear probe on cached features; cross-validation on the training set chooses the L2 penalty."""
 
     protocol: Literal["linear"]
-    l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Of l2 / 2 |W|^2.")
-    folds: Annotated[int, Field(ge=2)] = Field(5, description="Parts, each held out once, of every class.")
+    l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Penalties to try.")
+    folds: Annotated[int, Field(ge=2)] = Field(5, description="Number of cross-validation folds.")
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
     """Weigh held-out images equally (`accuracy`) or classes equally in the cross-validation."""
     balanced: bool = Field(False, description="Weight classes inversely to their counts.")
-    seed: s.Natural = Field(0, description="Of the folds.")
+    seed: s.Natural = Field(0, description="Seed of the folds.")
 
 
 class LinearFullProtocol(Trained):
@@ -57,10 +57,10 @@ class LinearFullProtocol(Trained):
     protocol: Literal["linear_full"]
     epochs: s.PositiveInt = Field(100, description="Passes over the training images.")
     lr: s.NonNegative = Field(30.0, description="Used as given: never scaled by the batch size.")
-    milestones: s.Milestones = Field([60, 80], description="Epochs after which the rate falls.")
-    decay_rate: s.NonNegative = Field(0.1, description="Factor of the rate at each of `milestones`.")
+    milestones: s.Milestones = Field([60, 80], description="Epochs after which the learning rate falls.")
+    decay_rate: s.NonNegative = Field(0.1, description="Factor of the rate at each milestone.")
     init_std: s.NonNegative = Field(0.01, description="Standard deviation of the layer's initial weights.")
-    seed: s.Natural = Field(0, description="Of initial weights, order and augmentation.")
+    seed: s.Natural = Field(0, description="Seed of initial weights, order and augmentation.")
 
     @model_validator(mode="after")
     def _falls_while_it_trains(self) -> Self:
@@ -73,7 +73,7 @@ class KNNProtocol(Config):
     """Weighted nearest neighbours by cosine similarity, votes exp(s / tau)."""
 
     protocol: Literal["knn"]
-    k: s.PositiveInt = Field(20, description="Neighbours that vote.")
+    k: s.PositiveInt = Field(20, description="Number of neighbours that vote.")
     tau: s.Positive = Field(0.07, description="Temperature of the votes.")
 
 
@@ -81,12 +81,12 @@ class FewShotProtocol(Config):
     """A classifier on the features of `shots` training images of each class, repeated for `draws` draws."""
 
     protocol: Literal["few_shot"]
-    shots: s.PositiveInt = Field(5, description="Images of each class.")
-    draws: Annotated[int, Field(ge=2)] = Field(5, description="Two are the fewest that have an interval.")
+    shots: s.PositiveInt = Field(5, description="Training images per class.")
+    draws: Annotated[int, Field(ge=2)] = Field(5, description="Number of draws; an interval needs two.")
     classifier: Literal["linear", "mean"] = "linear"
     """Logistic regression, or the nearest class mean of unit features (SimpleShot, arXiv 1911.04623)."""
-    l2: s.Positive = Field(0.01, description="Penalty of `linear` on standardised features.")
-    seed: s.Natural = Field(0, description="Of the draws.")
+    l2: s.Positive = Field(0.01, description="L2 penalty of `linear` on standardised features.")
+    seed: s.Natural = Field(0, description="Seed of the draws.")
 
 
 class SemiSupervisedProtocol(Trained):
@@ -97,19 +97,19 @@ class SemiSupervisedProtocol(Trained):
     """
 
     protocol: Literal["semi_supervised"]
-    fraction: s.Share = Field(0.1, description="Of the training images of each class, at least one.")
-    epochs: s.PositiveInt = Field(30, description="The authors have 60 for a fraction of 0.01.")
+    fraction: s.Share = Field(0.1, description="Share of each class's training images; at least one.")
+    epochs: s.PositiveInt = Field(30, description="The authors use 60 for a fraction of 0.01.")
     lr: s.NonNegative = Field(0.05, description="Used as given: never scaled by the batch size.")
     init_std: s.NonNegative = Field(0.0, description="Standard deviation of the layer's initial weights.")
-    seed: DataSeed = Field(0, description="Of labels, initial weights, order and augmentation.")
+    seed: DataSeed = Field(0, description="Seed of labels, initial weights, order and augmentation.")
 
 
 class RetrievalProtocol(Config):
     """Retrieve images of the same class by cosine similarity; exact, and independent of the data's order."""
 
     protocol: Literal["retrieval"]
-    k: Depths = Field([1, 2, 4, 8], description="Recall@k: one of the class is among the nearest k.")
-    gallery: Literal["test", "train"] = Field("test", description="Where they look; as in metric learning.")
+    k: Depths = Field([1, 2, 4, 8], description="Values of k for recall@k.")
+    gallery: Literal["test", "train"] = Field("test", description="`test`: as in metric learning.")
 
 
 class ClassifierProtocol(Config):
@@ -117,7 +117,7 @@ class ClassifierProtocol(Config):
 
     protocol: Literal["classifier"]
     tau: Tau | None = Field(None, description="Factor of the log prior (2007.07314, equation 9).")
-    ensemble: Depths | None = Field(None, description="Input sizes; features of all, mirrored too, averaged.")
+    ensemble: Depths | None = Field(None, description="Input sizes; averages features, mirrored too.")
 
 
 _OnFeatures = LinearProtocol | KNNProtocol | FewShotProtocol | RetrievalProtocol | ClassifierProtocol

@@ -40,9 +40,9 @@ class LoRASection(Config):
     """Low-rank adapters for the encoder's layers (2106.09685), merged into them before the release."""
 
     kind: Literal["lora"]
-    rank: Thousand = Field(8, description="r: an adapter has r x (inputs + outputs) parameters.")
-    alpha: Positive = Field(16.0, description="The adapter counts times alpha / r.")
-    target: list[str] | None = Field(None, description="Patterns; null: layers larger than their adapter.")
+    rank: Thousand = Field(8, description="r; an adapter has r x (inputs + outputs) parameters.")
+    alpha: Positive = Field(16.0, description="The adapter's output is scaled by alpha / r.")
+    target: list[str] | None = Field(None, description="Patterns; null: all larger than an adapter.")
 
 
 class OptimizerSection(Config):
@@ -51,67 +51,67 @@ class OptimizerSection(Config):
     name: str = Field(description="As timm spells it, e.g. `sgd`, `momentum`, `adamw` or `lars`.")
     lr: NonNegative = Field(description="Used as given: never scaled by batch size or number of devices.")
     weight_decay: NonNegative = Field(description="L2 in the gradient of SGD, decoupled in AdamW.")
-    momentum: Momentum = Field(0.9, description="Of SGD; the betas of the Adam family go into `args`.")
-    decay_norm_and_bias: bool = Field(True, description="Whether biases and normalisation layers decay.")
-    layer_decay: Share | None = Field(None, description="A layer's rate is that of the one above times this.")
-    args: dict[str, Any] = Field({}, description="More arguments, e.g. `{betas: [0.9, 0.95]}`.")
+    momentum: Momentum = Field(0.9, description="SGD's momentum; for Adam, set the betas in `args`.")
+    decay_norm_and_bias: bool = Field(True, description="Decay biases and normalisation layers too.")
+    layer_decay: Share | None = Field(None, description="Factor of the rate per layer, from the top.")
+    args: dict[str, Any] = Field({}, description="Further arguments, e.g. `{betas: [0.9, 0.95]}`.")
 
 
 class ScheduleSection(Config):
     """Learning rate against training progress, stepped every update (`timm.scheduler`)."""
 
-    name: Literal["constant", "cosine", "multistep"] = Field(description="Half a cosine, or in steps.")
+    name: Literal["constant", "cosine", "multistep"] = Field(description="Its shape; `cosine`: half of one.")
     warmup_epochs: Natural = Field(0, description="Linear warm-up from `warmup_lr`.")
-    warmup_lr: NonNegative = Field(0.0, description="Where the warm-up begins.")
-    warmup_prefix: bool = Field(False, description="Whether the cosine begins after the warm-up (MoCo v3).")
-    min_lr: NonNegative = Field(0.0, description="Where the cosine ends.")
-    milestones: Milestones = Field([], description="Epochs after which `multistep` falls.")
-    decay_rate: NonNegative = Field(0.1, description="Factor of the rate at each of `milestones`.")
+    warmup_lr: NonNegative = Field(0.0, description="Learning rate at the start of the warm-up.")
+    warmup_prefix: bool = Field(False, description="Start the cosine after the warm-up (MoCo v3).")
+    min_lr: NonNegative = Field(0.0, description="Learning rate at the end of the cosine.")
+    milestones: Milestones = Field([], description="Epochs after which `multistep` lowers the rate.")
+    decay_rate: NonNegative = Field(0.1, description="Factor of the rate at each milestone.")
 
 
 class AverageSection(Config):
     """A moving average of the weights, which is released in their place."""
 
-    decay: Fraction = Field(description="Share of the average that each update keeps.")
-    warmup: bool = Field(True, description="Begin with a smaller decay, 1 - n^(-2/3) in update n (timm's).")
+    decay: Fraction = Field(description="Weight of the old average in each update.")
+    warmup: bool = Field(True, description="Start with a smaller decay, 1 - n^(-2/3) in update n (timm's).")
 
 
 class EarlyStoppingSection(Config):
     """Hold out a part of the training images, measure it while training, and release the best state."""
 
-    validation_fraction: Fraction = Field(description="Of each class of more than one image, at least one.")
+    validation_fraction: Fraction = Field(description="Of each class, at least one image of two.")
     metric: Literal["balanced_accuracy", "accuracy", "loss"] = Field(description="`loss`: cross-entropy.")
-    every: PositiveInt = Field(description="Epochs between measurements; there is one at the end, too.")
-    patience: PositiveInt = Field(description="Measurements without a better value that end the training.")
+    every: PositiveInt = Field(description="Epochs between evaluations; the last epoch is also evaluated.")
+    patience: PositiveInt = Field(description="Evaluations without improvement before training stops.")
 
 
 class TrainingSection(Config):
     """Length, numerics and bookkeeping of the run."""
 
-    epochs: PositiveInt = Field(description="Each draws as many images as the training set has.")
-    batch_size: PositiveInt = Field(description="Images of one update, those of all ranks together.")
-    drop_last: bool = Field(True, description="Leave out the last partial batch of an epoch.")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="Of all draws of the training.")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: a GPU where torch sees one.")
-    threads: Thousand | None = Field(None, description="Of torch on a CPU; null: one per core.")
-    precision: Literal["auto", Precision] = Field("auto", description="`auto`: bf16 where that is faster.")
-    channels_last: bool = Field(True, description="Memory layout of images and convolutions.")
-    clip_grad: Positive | None = Field(None, description="Largest norm of all gradients together; null: any.")
+    epochs: PositiveInt = Field(description="Passes over the training set.")
+    batch_size: PositiveInt = Field(description="Images per update, over all ranks together.")
+    drop_last: bool = Field(True, description="Drop the last partial batch of an epoch.")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="Of all random draws.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: a GPU if torch finds one.")
+    threads: Thousand | None = Field(None, description="torch's CPU threads; null: one per core.")
+    precision: Literal["auto", Precision] = Field("auto", description="`auto`: bf16 where it is faster.")
+    channels_last: bool = Field(True, description="Use the channels_last memory format.")
+    clip_grad: Positive | None = Field(None, description="Maximal norm of all gradients; null: any.")
     sampling: Literal["instance", "class_balanced"] = "instance"
     """`instance`: each image once per epoch. `class_balanced`: draw a class, then one of its images."""
-    ema: AverageSection | None = Field(None, description="Release a moving average of the weights.")
+    ema: AverageSection | None = Field(None, description="Release an EMA of the weights.")
     early_stopping: EarlyStoppingSection | None = Field(None, description="Release the best state.")
     compile: Literal["auto", "default", "reduce-overhead"] | None = None
     """Mode of `torch.compile`; null: not compiled; `auto`: `default` in trainings long enough to repay it."""
-    sync_batchnorm: bool = Field(False, description="BatchNorm's statistics are of all ranks, on GPUs.")
-    observe_every: PositiveInt | None = Field(50, description="Steps between figures of gradients.")
-    knn_every: PositiveInt | None = Field(None, description="Epochs between kNN accuracies.")
-    log_every: PositiveInt = Field(50, description="Steps between rows of metrics.jsonl, means over them.")
+    sync_batchnorm: bool = Field(False, description="Share BatchNorm statistics over ranks, on GPUs.")
+    observe_every: PositiveInt | None = Field(50, description="Steps between diagnostics.")
+    knn_every: PositiveInt | None = Field(None, description="Epochs between kNN evaluations.")
+    log_every: PositiveInt = Field(50, description="Steps averaged in each row of metrics.jsonl.")
     checkpoint_every: PositiveInt = Field(20, description="Epochs between checkpoints.")
-    checkpoint_minutes: Positive | None = Field(30.0, description="Checkpoints also after so much time.")
-    keep_checkpoints: PositiveInt = Field(2, description="How many checkpoints are kept, the newest ones.")
-    release_dtype: Literal["float32", "float16"] = Field("float32", description="Of the release's files.")
-    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="Get the rows too.")
+    checkpoint_minutes: Positive | None = Field(30.0, description="Checkpoint also this often.")
+    keep_checkpoints: PositiveInt = Field(2, description="Number of newest checkpoints to keep.")
+    release_dtype: Literal["float32", "float16"] = Field("float32", description="Of released tensors.")
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="Receive the rows.")
 
 
 class Loss(Config):
@@ -138,10 +138,10 @@ class SecondStage(Config):
     """
 
     name: Literal["crt", "lws"]
-    epochs: PositiveInt = Field(10, description="Of the second training.")
+    epochs: PositiveInt = Field(10, description="Length of the second training.")
     lr: NonNegative = Field(0.1, description="Used as given, at every batch size.")
-    momentum: Momentum = Field(0.9, description="Of its SGD.")
-    weight_decay: NonNegative = Field(0.0005, description="Of its SGD: L2 in the gradient.")
+    momentum: Momentum = Field(0.9, description="SGD's momentum in the second training.")
+    weight_decay: NonNegative = Field(0.0005, description="SGD's weight decay in the second training.")
 
 
 class LDAMDRW(LDAMLoss):
@@ -161,8 +161,8 @@ class NearestCenter(Config):
     """No training: predict the nearest learned center of `init`, or class mean of its features."""
 
     name: Literal["nearest_center"]
-    centers: Literal["learned", "means"] = Field(description="Of `init`, or of training images' features.")
-    similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: of learned centers.")
+    centers: Literal["learned", "means"] = Field(description="Of `init`, or class means of features.")
+    similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: learned ones only.")
 
 
 _Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
