@@ -11,12 +11,12 @@ from zoo import _timm_hook
 from zoo.errors import missing_extra
 
 _fetch, _, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [name for name in _names if name != "open"]  # `import *` would replace the builtin
+__all__ = [name for name in _names if name != "open"]  # `import *` would shadow the builtin
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # slower than everything else here
+        from importlib.metadata import version  # slower to import than everything else here
 
         return version("contrastive-zoo")
     try:

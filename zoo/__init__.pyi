@@ -1,4 +1,4 @@
-# The public names, each once: `lazy_loader` fetches them from here, and type checkers read it.
+# The public names: `lazy_loader` resolves them from this file, and type checkers read it.
 from . import backbones as backbones
 from . import catalog as catalog
 from . import config as config

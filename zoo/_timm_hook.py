@@ -1,7 +1,7 @@
 """Registers this project's architectures with timm as soon as timm is imported, without importing it.
 
 `import zoo` must not import torch, yet `timm.create_model("cifar_resnet20")` must work after it. So the
-registration is added to the import of timm, whoever does that, and runs before the importer gets the module.
+registration is deferred to the end of timm's own import, before whoever imports timm can use it.
 """
 
 import importlib
@@ -15,7 +15,7 @@ _ARCHITECTURES = "zoo.backbones"  # importing it registers them
 
 
 class _AfterTimm(MetaPathFinder):
-    """Finds timm with the other finders, and appends the registration to its import."""
+    """Finds timm through the other finders and appends the registration to its import."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -31,17 +31,17 @@ class _AfterTimm(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             run_module(module)
-            if self in sys.meta_path:  # false on importlib.reload(timm)
+            if self in sys.meta_path:  # already removed on importlib.reload(timm)
                 sys.meta_path.remove(self)
             importlib.import_module(_ARCHITECTURES)
 
-        # On the instance: the module keeps its real loader, which tools that read its files rely on.
+        # Patched on the instance: the module keeps its real loader, which tools that read its files rely on.
         loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
 def register_architectures() -> None:
-    """Register now if timm is already imported, else when it is."""
+    """Register now if timm is already imported, otherwise when it is first imported."""
     if "timm" in sys.modules:
         importlib.import_module(_ARCHITECTURES)
     elif not any(isinstance(finder, _AfterTimm) for finder in sys.meta_path):

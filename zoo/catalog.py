@@ -1,4 +1,4 @@
-"""Names and locations of the recipes and shipped releases. Does not import torch."""
+"""Paths and names of the shipped recipes, sweeps and releases. Does not import torch."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -13,23 +13,23 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shared_folder(folder: str) -> Path:
-    """Return the folder inside the installed package, or next to the package in a checkout."""
+    """Return the path of a shipped folder: inside the package if installed, beside it in a checkout."""
     installed = _PACKAGE / "_share" / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder
 
 
 def list_recipes(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped recipes that match a shell pattern or contain a text, sorted."""
+    """Return the sorted names of shipped recipes that match a shell pattern or contain a substring."""
     return _matching((p.stem for p in shared_folder("recipes").glob("*.yaml")), pattern)
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped releases that match a shell pattern or contain a text, sorted."""
+    """Return the sorted names of shipped releases that match a shell pattern or contain a substring."""
     return _matching((p.parent.name for p in shared_folder("model_cards").glob("*/config.json")), pattern)
 
 
 def list_sweeps(pattern: str = "*") -> list[str]:
-    """Return the names of the shipped sweeps that match a shell pattern or contain a text, sorted."""
+    """Return the sorted names of shipped sweeps that match a shell pattern or contain a substring."""
     return _matching((p.stem for p in (shared_folder("recipes") / "sweeps").glob("*.yaml")), pattern)
 
 
@@ -41,7 +41,7 @@ def _matching(names: Iterable[str], pattern: str) -> list[str]:
 
 
 def sweep_path(name: str) -> Path:
-    """Return the file of the shipped sweep `name`; it need not exist."""
+    """Return the path of the shipped sweep `name`; it need not exist."""
     return shared_folder("recipes") / "sweeps" / f"{name}.yaml"
 
 
@@ -57,7 +57,7 @@ def is_shipped(folder: Path) -> bool:
 
 
 def recipe_path(name: str | Path) -> Path:
-    """Return the file of a recipe, given its name or file; RecipeError with the nearest name for neither."""
+    """Return the path of a recipe given by path or shipped name; a `RecipeError` suggests the nearest."""
     path, shipped = Path(name), shared_folder("recipes") / f"{name}.yaml"
     if isfile(path):
         return path
@@ -68,5 +68,5 @@ def recipe_path(name: str | Path) -> Path:
 
 
 def recipe_text(path: Path) -> str:
-    """Read a recipe's file; RecipeError if it is not text, or too large for a recipe."""
+    """Read a recipe file; raise a `RecipeError` if it is not text or larger than `MAX_YAML_BYTES`."""
     return read_text(path, MAX_YAML_BYTES, RecipeError)

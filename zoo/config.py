@@ -1,4 +1,4 @@
-"""Strict configuration: pydantic models with one clear error, and reading and writing plain YAML."""
+"""Strict configuration: pydantic models with one-line errors, and reading and writing of plain YAML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_YAML_DEPTH = 32
 class Config(pydantic.BaseModel, defer_build=True):
     """Base of every section of a recipe: no unknown keys, no silent conversions, immutable.
 
-    The string below a field is its description, which `zoo show KEY` prints.
+    The docstring below a field is its description, which `zoo show KEY` prints.
     """
 
     model_config = pydantic.ConfigDict(
@@ -41,7 +41,7 @@ class Config(pydantic.BaseModel, defer_build=True):
 
 
 def named_by(tag: str) -> pydantic.BeforeValidator:
-    """Accept just the name for a section of a discriminated union: `crt` for `{name: crt}`."""
+    """Allow a section of a discriminated union to be given by its name alone: `crt` for `{name: crt}`."""
     return pydantic.BeforeValidator(lambda found: {tag: found} if isinstance(found, str) else found)
 
 
@@ -52,8 +52,8 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
     """Validate plain `data` against `schema`.
 
     Raises:
-        ZooError: of `error_type`, naming `where`, the path of each invalid key, what was found, what was
-            expected in pydantic's words, and the nearest valid key or word.
+        ZooError: an `error_type` that names `where`, the path of each wrong key, the value found, what
+            pydantic expected, and the nearest valid key or word.
     """
     try:
         return schema.model_validate(data)
@@ -63,9 +63,9 @@ def parse(schema: type[ConfigT], data: Any, where: str, error_type: type[ZooErro
 
 
 def _explain(data: Any, item: Any) -> str:
-    """Return pydantic's message with the path as the user wrote it, what was found, and the nearest word."""
+    """Return pydantic's message with the path as the user wrote it, the value found, and the nearest word."""
     kind, facts, keys, node = item["type"], item.get("ctx", {}), list[str](), data
-    for part in item["loc"]:  # the others are pydantic's names for members of unions
+    for part in item["loc"]:  # other parts are pydantic's names for the members of unions
         known = range(len(node)) if isinstance(node, list | tuple) else node
         if isinstance(node, list | tuple | Mapping) and part in known:
             keys.append(str(part))
@@ -89,29 +89,29 @@ def _explain(data: Any, item: Any) -> str:
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
-    """Return the items of `*names`, which may be given one by one or in a single list."""
+    """Return the items of `*names`, which were passed one by one or as a single list."""
     return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 def plain_kind(value: object) -> str:
-    """Return the kind of a plain value with its article: "a list", "a dict", ...; "nothing" for None."""
+    """Return the type of a plain value with an article: "a list", "a dict", ...; "nothing" for None."""
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a plain value is a number, including nan and inf but not True and False."""
+    """Whether a plain value is an int or a float, including nan and inf but not bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def flat(plain: Any, path: str = "") -> dict[str, Any]:
-    """Flatten nested sections and lists of them to keys like `training.epochs` and `evaluation.0.k`."""
+    """Flatten nested sections, and lists of them, to dotted keys: `training.epochs`, `evaluation.0.k`."""
     nested = isinstance(plain, list) and any(isinstance(each, Mapping | list) for each in plain)
     items: Any = plain.items() if isinstance(plain, Mapping) else enumerate(plain) if nested else ()
     below = [flat(value, f"{path}.{key}" if path else str(key)) for key, value in items]
     return {key: value for part in below for key, value in part.items()} or {path: plain}
 
 
-_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
+_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times as fast
 
 
 class _Loader(_Parser):  # type: ignore[misc]
@@ -135,9 +135,9 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(list, _Dumper.represent_list)
 _FLOAT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")  # 1e-4 is a number, as in YAML 1.2
-for _class in (_Loader, _Dumper):  # the dumper then quotes words that look like it
+for _class in (_Loader, _Dumper):  # the dumper, too, so that it quotes a string such as "1e-4"
     _class.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
-for _first in "yYnNoO":  # yes, no, on, off are strings, as in YAML 1.2; the first resolver makes them bool
+for _first in "yYnNoO":  # yes, no, on and off stay strings, as in YAML 1.2: the first resolver is bool's
     del _Loader.yaml_implicit_resolvers[_first][0]
 
 
@@ -145,16 +145,16 @@ def load_yaml(text: str, where: str, error_type: type[ZooError] = RecipeError) -
     """Read one YAML document of plain values.
 
     Raises:
-        ZooError: of `error_type`, for bad syntax, duplicate keys, anchors, more than 256 KiB or 32 levels.
+        ZooError: an `error_type` for bad syntax, duplicate keys, anchors, more than 256 KiB or 32 levels.
     """
     if (size := len(text.encode("utf-8", "replace"))) > MAX_YAML_BYTES:
         raise error_type(f"{where}: found {size:,} bytes, expected at most {MAX_YAML_BYTES:,}")
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_Parser):  # before anything is constructed
+        for event in yaml.parse(text, Loader=_Parser):  # check before building any value
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # aliases have one, too
-                mark: Any = event.start_mark  # libyaml's or PyYAML's
+            if depth > MAX_YAML_DEPTH or getattr(event, "anchor", None):  # an alias carries its anchor's name
+                mark: Any = event.start_mark  # its type differs between libyaml and PyYAML
                 raise yaml.MarkedYAMLError(problem="found an anchor, or too many levels", problem_mark=mark)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:

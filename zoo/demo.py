@@ -1,4 +1,4 @@
-"""The whole workflow on built-in data: pretrain, release, load back, evaluate, draw."""
+"""The main workflow on bundled data, end to end: pretrain, release, load back, evaluate, visualize."""
 
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -32,8 +32,8 @@ CLASSIFIERS = {
 def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """Train and evaluate everything the demo shows, print it, and return the metrics of each method.
 
-    Each training writes a release into a folder of `out`, which must be new or empty, else TrainingError;
-    `overrides` change every recipe.
+    Each training writes its release to a subfolder of `out`, which must be new or empty (else a
+    TrainingError); `overrides` apply to every recipe.
     """
     if not is_unused(out):
         raise TrainingError(f'"{out}" is not an empty folder; remove it, or choose another with --out')
@@ -48,8 +48,8 @@ def run(out: Path, seed: int = 0, overrides: tuple[str, ...] = ()) -> dict[str, 
         f"{tail.min()} of the rarest.",
         flush=True,
     )
-    # everything below is read back from the written releases
-    with ProcessPoolExecutor(1, get_context("spawn")) as second:  # a core each: MoCo, and the three others
+    # the metrics of all trainings below are read back from their releases
+    with ProcessPoolExecutor(1, get_context("spawn")) as second:  # one core for MoCo, one for the others
         longest = second.submit(pretraining.pretrain, moco, out=out / MOCO)
         made = {name: pretraining.pretrain(recipes[name], out=out / name) for name in CLASSIFIERS.values()}
         made[MOCO] = longest.result()
@@ -93,7 +93,7 @@ def random_encoder(recipe: Recipe) -> nn.Module:
 
 
 def probe(model: nn.Module, recipe: Recipe) -> dict[str, Any]:
-    """Evaluate a baseline with the recipe's first protocol that uses features."""
+    """Evaluate a baseline encoder by the recipe's first protocol other than "classifier"."""
     protocol = next(each for each in recipe.evaluation if each.protocol != "classifier")
     train_set, test_set = (open_dataset(recipe.data, split, None) for split in ("train", "test"))
     data = ProbeData(Encoder.of_recipe(model, recipe), train_set, test_set)

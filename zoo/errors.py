@@ -1,4 +1,4 @@
-"""Errors a user can cause: one line that names the thing, what was found and what was expected."""
+"""Errors that a user can cause: one line with the culprit, what was found and what was expected."""
 
 import difflib
 import os
@@ -6,13 +6,13 @@ import re
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-# Control characters, line separators, marks that change the text direction, surrogates.
+# Control characters, line separators, bidirectional control marks, surrogates.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBJECT = re.compile(r" ?<[\w. ]+ object at 0x[0-9a-fA-F]+>|<class '(?:\w+\.)*(\w+)'>")  # of other libraries
 
 EXTRAS = dict.fromkeys(("datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"), "train")
 EXTRAS |= dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx")
-"""Optional packages, not needed to load, predict or use the Hub, and the extra that installs each."""
+"""Packages that loading, prediction and the Hub do not need, and the extra that installs each."""
 
 
 class ZooError(Exception):
@@ -24,16 +24,16 @@ class ZooError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        """Make the message, which may quote a file, one line without control characters."""
+        """Store the message as one line with control characters escaped: it may quote untrusted files."""
         super().__init__(one_line(message))
 
 
 class ArgumentError(ZooError, ValueError):
-    """An argument of a function in `zoo.functional` is out of its range."""
+    """An argument of a function in `zoo.functional` is invalid."""
 
 
 class ZooWarning(UserWarning):
-    """A warning from zoo itself, so that it can be filtered separately from other libraries'."""
+    """Category of zoo's own warnings, so that they can be filtered separately from other libraries'."""
 
 
 class RecipeError(ZooError):
@@ -53,11 +53,11 @@ class TrainingError(ZooError):
 
 
 class InUse(TrainingError):
-    """Another process has locked a run's folder."""
+    """Another process has locked the run's folder."""
 
 
 class RanksLost(TrainingError):
-    """Another process of a training is gone; `resume` continues from the last checkpoint."""
+    """Another rank of a distributed training is gone; `resume` continues from the last checkpoint."""
 
     exit_code = 75
 
@@ -69,7 +69,7 @@ class Interrupted(ZooError):
 
 
 def processes() -> tuple[int, int]:
-    """Return rank and world size from torchrun's environment variables; else 0 and 1."""
+    """Return the rank and the world size from torchrun's environment variables; 0 and 1 without them."""
     try:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     except ValueError as error:
@@ -77,7 +77,7 @@ def processes() -> tuple[int, int]:
 
 
 def missing_extra(error: ModuleNotFoundError) -> ZooError:
-    """Return an error that says how to install a missing optional package; re-raise for other packages."""
+    """Return an error that says which extra to install; re-raise `error` if no extra has the package."""
     package = str(error.name).partition(".")[0]
     if package not in EXTRAS:
         raise error
@@ -85,7 +85,7 @@ def missing_extra(error: ModuleNotFoundError) -> ZooError:
 
 
 def one_line(text: str) -> str:
-    """Return a text, which may quote a file, as one line without control characters."""
+    """Return untrusted text as one line of at most 4,000 characters, with control characters escaped."""
     shown = UNPRINTABLE.sub(
         lambda found: found[0].encode("unicode_escape").decode(), _OBJECT.sub(r"\1", text)
     )
@@ -93,19 +93,19 @@ def one_line(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error message, or the exception's name if it is empty."""
+    """Return the first line of an error's message, or the name of its type if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def few(names: Collection[object], most: int = 3) -> str:
-    """Return the first `most` names, and their number if there are more."""
+    """Return the first `most` names, comma-separated, followed by the total count if there are more."""
     return ", ".join(map(str, islice(names, most))) + (f" ... ({len(names)})" if len(names) > most else "")
 
 
 def did_you_mean(found: object, choices: Iterable[str]) -> str:
-    """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` if nothing is near.
+    """Return `' Did you mean "x"?'` for the nearest of `choices`, or `''` when nothing is near.
 
-    The nearest is the shortest with a word that starts with `found`, else one spelled alike; ignores case.
+    The nearest is the shortest with a word that starts with `found`, else the closest spelling; ignores case.
     """
     sought = str(found).casefold()
     names = {str(name).casefold(): str(name) for name in islice(choices, 5_000)}

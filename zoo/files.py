@@ -1,4 +1,4 @@
-"""Atomic writing of files, and reading with one clear error."""
+"""Atomic writes, locked staging folders, and reading of small files."""
 
 import fcntl
 import json
@@ -16,20 +16,20 @@ from typing import Any
 from zoo.errors import ZooError
 
 RUNS = Path("runs")
-"""Default folder of results."""
+"""Default parent folder of everything that zoo writes."""
 
 _LARGEST_OBJECT = 1 << 24  # bytes
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
 def cache_folder(name: str) -> Path:
-    """Return the cache folder `name` of this project, in `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Return this project's cache folder `name`, below `$XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # never raises
     return Path(base, "zoo", name)
 
 
 def names_in(folder: str | Path) -> list[str]:
-    """Return the sorted names in a folder; none if it is missing or cannot be read."""
+    """Return the sorted names in a folder; an empty list if it is missing or unreadable."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except (OSError, ValueError):
@@ -42,10 +42,10 @@ def is_unused(folder: str | Path) -> bool:
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write` with a temporary path next to `path`, sync the file to disk and rename it to `path`.
+    """Call `write` on a temporary name beside `path`, sync it to disk and rename it over `path`.
 
-    Readers see either the old file or the new one, also after a crash or an error in `write`. A missing
-    folder is created.
+    Readers see the old file or the new one, even after a crash at any moment or an error in `write`. The
+    parent folder is created if it is missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -61,7 +61,7 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
 def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError) -> str:
     """Read a UTF-8 file, with or without a byte order mark.
 
-    Raises `error_type` if the file is missing, larger than `most_bytes`, or not text.
+    Raises an `error_type` if the file is missing, larger than `most_bytes` or not text.
     """
     try:
         status = path.stat()
@@ -75,7 +75,7 @@ def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in one of our small files; empty if it is missing or damaged."""
+    """Return the JSON object in a small file written by zoo; {} if the file is missing or damaged."""
     try:
         found = json.loads(read_text(path, _LARGEST_OBJECT))
     except (ZooError, ValueError, RecursionError):
@@ -90,7 +90,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
-    """Turn a failed write of `what` inside the block into one clear error, of `error_type`."""
+    """Turn an `OSError` inside the block into an `error_type` that says `what` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -98,7 +98,7 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
 
 
 def check_writable(file: Path, key: str, endings: str) -> None:
-    """Create a file's folder; ZooError for another suffix, or if writing the file would fail later."""
+    """Create a file's folder; raise a `ZooError` for a wrong suffix, or if writing would fail later."""
     if file.suffix.lower() not in endings.split():
         raise ZooError(f'{key}: found "{file}", expected a file that ends in {" or ".join(endings.split())}')
     with writing(f'"{file}"'):
@@ -109,10 +109,10 @@ def check_writable(file: Path, key: str, endings: str) -> None:
 
 @contextmanager
 def staging(target: Path, *, inside: bool = False) -> Iterator[Path]:
-    """Yield a new hidden folder next to `target`, or `inside` it, to collect content in; then remove it.
+    """Yield a new hidden folder beside `target`, or `inside` it, to stage its content; then remove it.
 
-    The process locks the folder, and the OS releases the lock if it is killed. Folders that killed processes
-    left in either place are removed first.
+    The process locks the folder, and the system releases the lock when the process dies: folders that dead
+    processes left in either place are removed first.
     """
     place = target if inside else target.parent
     place.mkdir(parents=True, exist_ok=True)
@@ -138,12 +138,12 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
 
 
 def temporary_files(folder: Path) -> list[Path]:
-    """Return what `write_atomic` is writing in `folder`, or left there when its process was killed."""
+    """Return `write_atomic`'s temporary files in `folder`: in progress, or left by a killed process."""
     return [file for file in folder.glob(".*") if _TEMPORARY.fullmatch(file.name)]
 
 
 def sync(path: Path) -> None:
-    """Force a file's content, or a folder's list of names, to disk."""
+    """Flush a file's content, or a folder's entries, to disk with fsync."""
     with _opened(path) as descriptor:
         os.fsync(descriptor)
 

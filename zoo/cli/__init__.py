@@ -23,18 +23,18 @@ for _command in (  # in the order of `zoo --help`
 
 
 def main() -> None:
-    """Run the command line; print a user's mistake as one line on standard error."""
+    """Run the command line; a user's error is one line on standard error."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # cp1252 and ASCII cannot encode all class names
+        if isinstance(stream, TextIOWrapper):  # class names may not be encodable in cp1252 or ASCII
             stream.reconfigure(errors="backslashreplace")
-    # otherwise MKL's rounding on AMD processors depends on memory addresses, and runs are not repeatable
+    # otherwise MKL on AMD processors rounds depending on memory alignment, and runs are not reproducible
     os.environ.setdefault("MKL_CBWR", "AUTO")
     try:
         if not sys.stderr.isatty():  # plain lines instead of progress bars
             os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
             logging.basicConfig(format="%(message)s")
             logging.getLogger("zoo").setLevel(logging.INFO if processes()[0] == 0 else logging.WARNING)
-        if processes()[1] > 1:  # every rank would warn about settings made on purpose
+        if processes()[1] > 1:  # torch warns on every rank about settings that we choose on purpose
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -48,6 +48,6 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print a warning as one line without source code; other libraries' with their category."""
+    """Print a warning as one line, without the source line; other libraries' with their category."""
     text = one_line(" ".join(str(message).split()))
     say(f"warning: {text}" if issubclass(category, ZooWarning) else f"warning: {category.__name__}: {text}")

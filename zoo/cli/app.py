@@ -1,4 +1,4 @@
-"""The typer application, options shared by commands, and checks that run before torch is imported."""
+"""The typer application, the options that commands share, and checks that run before torch is imported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zoo.errors import RecipeError, ZooError, processes
 DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
 NAME = typer.Argument(help="Weights: a shipped name, a folder, org/repo, or timm:ARCH.TAG.")
-# str, because Path would drop the "./" of a folder that is named like a spec.
+# Of type str, because Path would drop the "./" of a folder that is named like a spec.
 DATA = Option(None, "--data", help='Folder, file, or spec ("cifar100:DIR"). Default: those of the recipe.')
 DEVICE = Option("auto", "--device", help="auto, cpu or cuda.")
 TRAIN_DEVICE = Option(None, "--device", help="auto, cpu or cuda. Default: the recipe's.")
@@ -39,7 +39,7 @@ def say(text: str) -> None:
 
 
 class _Group(TyperGroup):
-    """Turns Ctrl-C and a closed pipe into an exit status; typer alone would print "Aborted" or nothing."""
+    """Turns Ctrl-C and a closed pipe into an exit status; typer would print "Aborted" or nothing."""
 
     def invoke(self, ctx: Any) -> None:
         try:
@@ -49,7 +49,7 @@ class _Group(TyperGroup):
             say("interrupted")
             raise SystemExit(130) from None
         except BrokenPipeError:  # `zoo list | head -1`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's flush at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
             raise SystemExit(141) from None  # 128 + SIGPIPE
 
 
@@ -79,7 +79,7 @@ def check_early(
     data: str | None = None,
     out: Path | None = None,
 ) -> None:
-    """Check names of releases and other arguments before the import of torch, which takes seconds."""
+    """Check names of releases and other arguments before torch is imported, which takes seconds."""
     if recipe is not None:
         from zoo.recipe import Recipe
 
@@ -96,7 +96,7 @@ def check_early(
 
 
 def with_device(overrides: list[str] | None, device: str | None) -> list[str]:
-    """Return a recipe's overrides, with --device among them."""
+    """Return a recipe's overrides, with --device added."""
     return [*(overrides or []), *([] if device is None else [f"training.device={device}"])]
 
 
@@ -111,5 +111,5 @@ def key_values(pairs: list[str] | None) -> dict[str, Any]:
 
 
 def comma_separated(option: str, text: str) -> list[Any]:
-    """Parse the values of an option, with or without brackets around them; values are YAML."""
+    """Parse an option's comma-separated values, with or without brackets; values are YAML."""
     return [*load_yaml(text if text.lstrip().startswith("[") else f"[{text}]", f'{option} "{text}"')]

@@ -28,7 +28,7 @@ def sweep(
 ) -> None:
     """Train a recipe with every combination of values and seeds, and compare the results.
 
-    Processes that are started with --resume share the runs. The exit status is 1 if one failed.
+    Processes started with --resume share the runs. The exit status is 1 if a run failed.
     """
     pairs = [pair.partition("=") for pair in settings or []]
     vary = {key.strip(): comma_separated(f"--set {key}", f"[{values}]") for key, _, values in pairs}
@@ -66,9 +66,9 @@ def compare(
     device: str | None = TRAIN_DEVICE,
     resume: bool = RESUME,
 ) -> None:
-    """Fine-tune a release by several long-tailed methods, over seeds: a sweep over the key method.
+    """Fine-tune a release with several long-tailed methods and seeds: a sweep over the key method.
 
-    The exit status is 1 if one of the --methods failed; of all methods some do not suit every release.
+    The exit status is 1 if one of the --methods failed; without --methods, some may not suit the release.
     """
     given = with_device(overrides, device)
     changes = [*PLAIN, *given, f"init.release={init}", "init.head=fresh"]
@@ -105,10 +105,10 @@ def reproduce(
     spread: Path | None = Option(None, "--spread", help="Folder or results.json of 5 or more other seeds."),
     resume: bool = RESUME,
 ) -> None:
-    """Train a release again by its own recipe, repeat its evaluations, and compare all figures.
+    """Train a release again by its own recipe, repeat its evaluations, and compare all metrics.
 
-    They are judged together, by the number of test images and the spread over seeds. The exit status is 0 if
-    all agree, and 1 if one differs.
+    They are judged jointly, given the number of test images and the spread over seeds. The exit status is 0
+    if all agree, and 1 if one differs.
     """
     check_early(name, data=data, out=out)
     import zoo

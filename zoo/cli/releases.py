@@ -35,7 +35,7 @@ def evaluate(
 
     protocols = protocol.split(",")
     for each in protocols:
-        parse_protocol(each, chosen)  # here, because a wrong key could match an argument below
+        parse_protocol(each, chosen)  # here, since a wrong key may be an argument of the call below
     import zoo
 
     release = zoo.open(name)
@@ -58,7 +58,7 @@ def embed(
     workers: int | None = WORKERS,
     device: str = DEVICE,
 ) -> None:
-    """Write features of images, with names and labels, to a file: for search, clustering, plots."""
+    """Write the features of images, with their names and labels, to a file: for search, clustering, plots."""
     check_early(name, data=data)
     check_writable(out, "--out", ".npz .parquet")
     import zoo
@@ -101,7 +101,7 @@ def predict(
 
 
 def _write_csv(found: Iterable[tuple[str, Any]], file: Path) -> None:
-    """Write one row per image and class; an apostrophe stops spreadsheets from running names as formulas."""
+    """Write one row per image and class; an apostrophe keeps spreadsheets from running names as formulas."""
     import pandas as pd
 
     rows = [(image, rank, *each) for image, classes in found for rank, each in enumerate(classes, 1)]
@@ -116,7 +116,7 @@ def diagnose(
     out: Path | None = Option(None, "--out", help="Folder of the report. Default: runs/diagnosed/NAME."),
     device: str = DEVICE,
 ) -> None:
-    """Write an HTML page of figures and numbers about trainings, which opens offline."""
+    """Write a report on trained weights: one HTML page of figures and numbers, which opens offline."""
     check_early(*names, data=data, out=out)
     import zoo
 
@@ -192,7 +192,7 @@ def convert(
 def export(
     name: str = NAME, onnx: Path = Option(..., "--onnx", help="File to write: .onnx (needs onnxruntime).")
 ) -> None:
-    """Write a release as an ONNX file with preprocessing and class names, and check it with onnxruntime."""
+    """Write a release as an ONNX file, with its preprocessing and class names; check it with onnxruntime."""
     check_early(name)
     check_writable(onnx, "--onnx", ".onnx")
     import zoo

@@ -1,4 +1,4 @@
-"""The commands list and show, and the printing of releases and figures for other commands."""
+"""The commands list and show, and how other commands print a release and its metrics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_(
 
 
 def _weights_row(name: str) -> tuple[str, ...]:
-    """Return a shipped release's objective, accuracy, parameter count and input size, without torch."""
+    """Return a shipped release's objective, accuracy, number of parameters and input size, without torch."""
     folder = catalog.release_path(name)
     assert folder is not None
     config, metrics = (json.loads((folder / f"{each}.json").read_bytes()) for each in ("config", "metrics"))
@@ -79,7 +79,7 @@ def show(
     name: str = Argument(help='Weights, a recipe, a sweep, or a key of recipes (paco, lr; "keys": all).'),
     full: bool = Option(False, "--full", help="Also every value of a release's recipe."),
 ) -> None:
-    """Show a release's figures and the lines that load it; a recipe or sweep; or what a key means."""
+    """Show a release's metrics and the code that loads it; a recipe or sweep; or what a key means."""
     recipe, sweep = isfile(name) or name.endswith((".yaml", ".yml")), name in catalog.list_sweeps()
     if name in catalog.list_models() or isdir(name) or (set(name) & set("/:") and not recipe):
         _show_release(name, full)
@@ -117,7 +117,7 @@ def _show_release(name: str, full: bool) -> None:
 
 
 def _print_key(key: Key) -> None:
-    """Print the meaning, type and default of a recipe's key."""
+    """Print what a recipe's key means, its type and default."""
     default = "" if key.default is None else f"; default {key.default}"
     print(f"{key.name}: {key.kind}{default}" if key.kind else key.name)
     text = " ".join(key.text.split())
@@ -125,7 +125,7 @@ def _print_key(key: Key) -> None:
 
 
 def print_release(release: Release, name: str | None = None) -> None:
-    """Print a release's facts, figures and the lines that load it by `name`; on rank 0 only."""
+    """Print a release's facts and metrics, and the code that loads it by `name`; on rank 0 only."""
     from zoo.release.provenance import began_with
 
     if processes()[0] > 0:

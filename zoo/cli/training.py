@@ -14,7 +14,7 @@ def demo(
     out: Path = Option(Path("zoo-demo"), "--out", help="Folder for the releases and pictures."),
     seed: int = Option(0, "--seed", help="Seed of every training."),
 ) -> None:
-    """Pretrain MoCo + FT and PaCo on long-tailed digits, release, load back, and compare with baselines."""
+    """Pretrain MoCo + FT and, on long-tailed digits, PaCo; release, load back, compare with baselines."""
     from zoo.demo import run
 
     run(out, seed)
@@ -31,7 +31,7 @@ def pretrain(
     device: str | None = TRAIN_DEVICE,
     resume: bool = RESUME,
 ) -> None:
-    """Train a recipe, evaluate, and write a release; without a recipe, on your own images."""
+    """Train by a recipe, evaluate, and write a release; without a recipe, on images of your own."""
     if recipe is data is init is arch is None:
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     given = with_device(overrides, device)
@@ -78,7 +78,7 @@ def snapshot(
     out: Path | None = OUT,
     device: str | None = TRAIN_DEVICE,
 ) -> None:
-    """Make a release from a checkpoint of a training, which is only read and may continue."""
+    """Make a release from a checkpoint of a training; the training is only read and may continue."""
     check_early(data=data, out=out)
     import zoo
 

@@ -1,1 +1,1 @@
-"""Convert checkpoints of other projects to releases, key by key and without running their code."""
+"""Converts other projects' checkpoints to releases: reads them key by key, without running their code."""

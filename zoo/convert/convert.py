@@ -1,4 +1,4 @@
-"""`zoo.convert`: convert a checkpoint file of another project to a release folder."""
+"""`zoo.convert`: from another project's checkpoint to a release folder."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
 from zoo.release.write import agree, output, write_release
 
 _PARTS = {"query": (kinds.QUERY, kinds.CENTERS), "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS)}
-_SMALL = 64  # pixels; architectures for inputs up to this size were made for CIFAR
-_MOST_BYTES = 64 << 20  # limit of a file of labels or counts, many times what a million classes need
+_SMALL = 64  # pixels; architectures with inputs of this size or below are for CIFAR
+_MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
 
 
 def convert(
@@ -51,29 +51,29 @@ def convert(
     license: str | None = None,
     leave_out: Sequence[str] = (),
 ) -> Release:
-    """Convert a checkpoint written by another project's code to a release.
+    """Convert another project's checkpoint to a release.
 
-    Nothing in the file is executed. The conversion fails unless every key is understood; keys that are not
-    released are listed in recipe.yaml under `converted.left_out`.
+    Nothing in the file is executed. The conversion fails unless every key is known; what is not released is
+    listed in recipe.yaml under `converted.left_out`.
 
     Args:
         file: a checkpoint of torch.save, or .safetensors; or a name in `PUBLISHED`, which is downloaded.
-        family: the project whose layout it has, a key of `FAMILIES`; "timm" for any timm model.
-        out: the release folder to make; `runs/NAME` when None.
-        arch: the encoder's architecture in timm; when None, the one named in the file.
-        name: of the weights, `arch.tag`; when None, made from arch, family and the file's name.
-        encoder: "query" for the trained encoder, "momentum" for its moving average.
-        model_args: arguments of the architecture, in addition to those implied by family or file.
-        labels: classes of the centers: names, a .txt file with one per line, or data that have them.
-        label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as timm does, or "plain".
-        class_counts: training images of each class, or a file with one per line; None: -1, unknown.
-        preprocess: fields of `Preprocess` that differ from the authors' and the file's.
-        dataset: description of the training data; "not recorded" when None.
-        license: of the weights, as the Hub spells it; that of the authors' repository when None.
-        leave_out: unknown keys of the file to ignore, or shell patterns of them.
+        family: project whose layout the file has, a key of `FAMILIES`; "timm" for any timm model.
+        out: the release folder to create; `runs/NAME` if None.
+        arch: the encoder's architecture in timm; if None, the one that the file states.
+        name: name of the weights, `arch.tag`; if None, built from arch, family and the file's name.
+        encoder: "query" for the trained encoder, "momentum" for its EMA.
+        model_args: arguments of the architecture, on top of those that the family or the file implies.
+        labels: class names of the centers: a list, a .txt file with one per line, or data that have them.
+        label_order: how a folder's classes were numbered: "natural" (1, 2, 10), as in timm, or "plain".
+        class_counts: training images per class, or a file with one count per line; if None, unknown (-1).
+        preprocess: fields of `Preprocess` that override those of the authors or the file.
+        dataset: what the encoder was trained on, in words; "not recorded" if None.
+        license: licence of the weights, a Hub identifier; if None, that of the authors' repository.
+        leave_out: keys of the file, or shell patterns of keys, to leave out, such as unknown ones.
 
     Raises:
-        ZooError: if the file cannot be read without running code, is not understood, or does not match.
+        ZooError: if the file cannot be read without running code, has unknown keys, or does not fit.
     """
     if not isfile(file) and (family is None or str(file) in PUBLISHED):
         published, file = str(file), fetch(str(file))
@@ -92,7 +92,7 @@ def convert(
         if part not in parts.found:
             raise ReleaseError(f"holds no {part}, only {', '.join(parts.found)}; choose another --encoder")
         given, plain = parts.found[part], family == "timm"
-        # settings of timm's train.py; those of other programs mean other things
+        # options of timm's train.py; other projects' mean other things
         stated = dict(checkpoint.settings) if plain else {}
         side = stated.pop("input_size", None) or stated.get("img_size")
         stated["img_size"] = side[-1] if isinstance(side, list | tuple) else side  # DeiT has one number
@@ -102,8 +102,8 @@ def convert(
             near = did_you_mean(arch, architectures)
             raise ReleaseError(f'arch: found "{arch}"; give its name in timm: --arch ARCH.{near}')
         args = {**_arguments(project, given, stated, arch), **(model_args or {})}
-        backbones.check_arguments(args)  # `pretrained` would make timm download other weights
-        if not plain:  # PiCO's ResNets have shortcuts
+        backbones.check_arguments(args)  # `pretrained` would make timm download its own weights
+        if not plain:  # PiCO's ResNets call them shortcut
             given = {re.sub(r"\.shortcut\.(?=\d)", ".downsample.", key): each for key, each in given.items()}
         tensors, head, linear = split_classifier(given, arch, args, may_have_one=plain)
         linear = linear if plain else parts.found.get(its_centers, {})
@@ -124,7 +124,7 @@ def convert(
             if len(counts) != classes or (counts < 0).any():
                 raise ReleaseError(f"class counts: found {counts.tolist()}, expected {classes} from 0")
             centers = centers and centers._replace(class_counts=counts)
-    except (ReleaseError, AssertionError, TypeError, ValueError, LookupError) as error:  # in what it states
+    except (ReleaseError, AssertionError, TypeError, ValueError, LookupError) as error:  # from what it states
         raise ReleaseError(f"{file}: {error}") from None
     tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{file.name.partition('.')[0]}".lower()).strip("_")
     name = name or f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
@@ -177,7 +177,7 @@ def convert(
 def _arguments(
     project: Family, encoder: Mapping[str, Tensor], stated: Mapping[Any, Any], arch: str
 ) -> dict[str, Any]:
-    """Return the architecture's arguments that the family implies, or that timm's train.py recorded."""
+    """Return the architecture's arguments that a family implies, or that timm's train.py recorded."""
     args = {"global_pool": stated.get("gp"), "bn_eps": stated.get("bn_eps")}
     args |= dict(stated.get("model_kwargs") or {})
     for key, width, implied in project.arguments:
@@ -205,10 +205,10 @@ def _centers(linear: Mapping[str, Tensor], prototypes: Tensor | None) -> Centers
 def _preprocess(
     model: nn.Module, project: Family, classes: int, stated: Mapping[Any, Any], given: Mapping[str, Any]
 ) -> Preprocess:
-    """Return the authors' preprocessing, since timm's default for the architecture belongs to other weights.
+    """Return the authors' test-time preprocessing: timm's default for an architecture is for other weights.
 
-    They all resize to 256 pixels, bilinearly, and crop 224; CIFAR images are not resized. For weights of an
-    unknown project the file's settings are used, or else the architecture's defaults.
+    All known projects resize to 256 pixels and crop 224, with bilinear interpolation; images for CIFAR stay
+    as they are. For any other timm model, the file's settings apply, or else the architecture's defaults.
     """
     cfg: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
     size = backbones.size_built_for(model) or cfg["input_size"][-1]
@@ -227,21 +227,21 @@ def _listed(source: Any, what: str) -> list[Any]:
     """Return the values of a list, or the lines of a file."""
     if (path := path_of(source)) is None:
         return [*source]
-    if path.suffix.lower() in (".csv", ".parquet"):  # these may have a header and other columns
+    if path.suffix.lower() in (".csv", ".parquet"):  # which may have a header and other columns
         raise ReleaseError(f'{what}: found "{path}", expected a .txt file of one a line')
     lines = [line.strip() for line in read_text(path, _MOST_BYTES, ReleaseError).splitlines()]
     return [line for line in lines if line]
 
 
 def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
-    """Return the names of the centers' classes: numbers, a given list, or those of data in some order."""
+    """Return the centers' class names: indices, those listed, or a data set's in the given order."""
     path = path_of(labels)
     if path is not None and (not isfile(path) or path.suffix.lower() == ".parquet"):
         given = as_data(labels)
         dataset = open_dataset(given.config, "train", given.root)
         names, counts = [*dataset.class_names], dataset.class_counts
         empty = [name for name, images in zip(names, counts, strict=True) if not images]
-        if empty and isinstance(given.config.source, Folder):  # which timm would not have counted
+        if empty and isinstance(given.config.source, Folder):  # which timm would not have numbered
             raise ReleaseError(f"labels: found no image in the folder {few(empty)}, expected some in each")
         natural = sorted(names, key=natural_key)
         if names == sorted(names) != natural and order is None:

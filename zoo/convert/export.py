@@ -1,4 +1,4 @@
-"""`zoo.export`: write a release as an ONNX file, which runs without torch and without zoo."""
+"""`zoo.export`: writes a release as an ONNX file, which runs without torch and without this project."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zoo.release.write import agree, noise
 
 
 class _Model(nn.Module):
-    """An encoder with its class centers as the last layer."""
+    """An encoder with its class centers, if any, as the last layer."""
 
     def __init__(self, release: Release) -> None:
         super().__init__()
@@ -36,17 +36,17 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
     """Write a release as one ONNX file with its weights, check it with onnxruntime, and return its metadata.
 
     The input is `pixel_values` `[batch, 3, H, W]`, float32; the outputs are `logits` `[batch, C]`, if the
-    release has class centers, and `features` `[batch, D_f]`. The metadata are `name`, `license`,
-    `class_names` of the logits, and the preprocessing as arguments of `timm.data.create_transform`:
-    `input_size`, `crop_pct`, `crop_mode`, `interpolation`, `mean`, `std`; each value is JSON.
+    release has class centers, and `features` `[batch, D_f]`. The metadata are `name`, `license`, the logits'
+    `class_names`, and the preprocessing as arguments of `timm.data.create_transform`: `input_size`,
+    `crop_pct`, `crop_mode`, `interpolation`, `mean`, `std`; each value is JSON.
 
     Args:
-        release: the release, see `zoo.open`.
-        file: .onnx file to write; an existing one is replaced atomically.
+        release: a `Release` or its name, see `zoo.open`.
+        file: the .onnx file to write; an existing one is replaced atomically.
 
     Raises:
-        ZooError: if the file cannot be written, torch cannot export the architecture, or onnxruntime's output
-            differs from torch's.
+        ZooError: if the file cannot be written, torch cannot export the architecture, or the outputs of
+            onnxruntime and torch differ.
     """
     check_writable(file := Path(file), "file", ".onnx")
     opened = open_release(release)
@@ -59,7 +59,7 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
     try:
         names: Any = {"input_names": ["pixel_values"], "output_names": outputs, "verbose": False}
         program: Any = torch.onnx.export(model, (example,), dynamic_shapes=[{0: "batch"}], **names)
-        ClearMetadataAndDocStringPass()(program.model)  # nodes name files on this machine
+        ClearMetadataAndDocStringPass()(program.model)  # every node names source files of this machine
         program.model.metadata_props.update((key, json.dumps(value)) for key, value in about.items())
         content = program.model_proto.SerializeToString()
         onnx.checker.check_model(content, full_check=True)
@@ -70,7 +70,7 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
                 if not agree(torch.from_numpy(array), expected):
                     raise ValueError(f"onnxruntime computes other {name} than torch")
     except Exception as error:  # from three libraries and any of 1,400 architectures
-        told = first_line(error.__cause__ or error)  # without torch's page of advice
+        told = first_line(error.__cause__ or error)  # torch wraps them in a page of advice
         raise ReleaseError(f"{opened.name}: cannot be exported: {told}") from error
     with writing(f'"{file}"'):
         write_atomic(file, lambda temporary: temporary.write_bytes(content))

@@ -1,8 +1,8 @@
-"""The supported projects as data: the meaning of their checkpoints' keys, taken from the authors' code.
+"""The supported projects, as data: which key of a checkpoint is what, taken from the authors' own code.
 
-A layout assigns the keys of a file to parts. `prefix.*` is a container: the prefix is removed from its keys.
-`prefix.**` are modules of the part itself, whose keys keep the prefix; `**` matches all. The first matching
-pattern counts; a key that matches none is not understood.
+A layout maps each part of a checkpoint to patterns of its keys. `prefix.*` is a container: the prefix is
+stripped from its keys. `prefix.**` are modules of the part itself, whose keys stay unchanged; `**` is any
+key. The first matching pattern counts; a key that matches none is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ QUERY, MOMENTUM = "query encoder", "momentum encoder"
 CENTERS, MOMENTUM_CENTERS = "centers", "centers of the momentum encoder"
 PROTOTYPES = "prototypes"
 RELEASED = {QUERY, MOMENTUM, CENTERS, MOMENTUM_CENTERS, PROTOTYPES}
-"""Parts that can be released; everything else in a file is listed and left out."""
+"""Parts that can become part of a release; the others are listed and left out."""
 _HEAD, _PREDICTOR, QUEUE = "projection head", "prediction head", "queue"
 _PROJECTED = "prototypes, in the space of the projection"
 
@@ -23,12 +23,12 @@ Layout = Mapping[str, str]  # part -> patterns of its keys, separated by spaces
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_CIFAR10: Statistics = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # as MoCo and PaCo have it
+_CIFAR10: Statistics = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # as in MoCo and PaCo
 _CIFAR10_TRUE: Statistics = ((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261))  # PiCO, solo-learn
 _CIFAR100: Statistics = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))  # PiCO, utils/cifar100.py
 _INATURALIST: Statistics = ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))  # PaCo, LT/paco_lt.py
 
-# Architectures that torchvision has under timm's names, and equal ones with names of timm or zoo only.
+# torchvision's architectures by their names in timm, and equivalent ones that only timm or zoo has.
 _RESNETS = (
     *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet200"),
     *("resnext50_32x4d", "resnext101_32x4d", "resnext101_32x8d", "resnext101_64x4d"),
@@ -91,7 +91,7 @@ _FT: Layout = {
     MOMENTUM: "model_ema.encoder.*",
     _HEAD: "head.* head_jig.* model_ema.head.* model_ema.head_jig.*",
 }
-# Any timm model; the built model tells which keys belong to the classifier.
+# Any timm model, whoever trained it; the built model tells which keys belong to the classifier.
 _TIMM: Layout = {
     MOMENTUM: "state_dict_ema.* model_ema.*",  # timm's train.py --model-ema; DeiT, ConvNeXt
     QUERY: "model.* **",  # a LightningModule's
@@ -100,18 +100,18 @@ _TIMM: Layout = {
 
 @dataclass(frozen=True)
 class Family:
-    """A project whose checkpoints can be converted; layouts are taken from the authors' repository."""
+    """A project whose checkpoints can be converted; its layouts follow the authors' code."""
 
     repository: str
-    objective: str  # the equal objective of zoo, "unknown" if the family has many
-    license: str  # stated for weights in the repository, as the Hub spells it, or "unknown"
-    layouts: tuple[Layout, ...]  # in the order they are tried
-    architectures: tuple[str, ...] = ()  # of timm, that compute the same; many more have the same shapes
+    objective: str  # zoo's name of the same objective, "unknown" if the family has many
+    license: str  # as the repository states it for weights, a Hub identifier, or "unknown"
+    layouts: tuple[Layout, ...]  # the one with the fewest unknown keys counts
+    architectures: tuple[str, ...] = ()  # in timm, that compute the same; many others have the same shapes
     needs: tuple[str, ...] = ()  # parts that a file must have besides an encoder
-    cifar: Statistics = IMAGENET  # mean and standard deviation for 32-pixel images
-    by_classes: Mapping[int, Statistics] = field(default_factory=dict)  # of data identified by class count
+    cifar: Statistics = IMAGENET  # mean and deviation for 32-pixel images
+    by_classes: Mapping[int, Statistics] = field(default_factory=dict)  # by the data set's number of classes
     arguments: tuple[tuple[str, int | None, dict[str, Any]], ...] = ()
-    """Arguments for an encoder with this key and last dimension, if the shapes do not imply them."""
+    """(key, last dimension, arguments): what shapes do not show, for encoders with such a key."""
 
 
 _GITHUB = "https://github.com"
@@ -125,7 +125,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "moco-v3": Family(
         *(f"{_GITHUB}/facebookresearch/moco-v3", "moco_v3", "cc-by-nc-4.0", (_MOCO_V3,), (*_RESNETS, *_VITS)),
-        # its ViT-S has 12 heads, others' 6, with weights of the same shapes
+        # its ViT-S has 12 heads, everyone else's has 6, with weights of the same shapes
         arguments=(("cls_token", 384, {"num_heads": 12}),),
     ),
     "paco": Family(
@@ -137,10 +137,10 @@ FAMILIES: dict[str, Family] = {
         *(_PACO_CODE, "gpaco", "mit", (_GPACO, _GPACO_VIT), (*_PACO_RESNETS, *_VITS), (CENTERS, QUEUE)),
         cifar=_CIFAR10,
         by_classes={8142: _INATURALIST},
-        # its ViTs are MAE's: the mean of the patches, normalised after it (`fc_norm`)
+        # its ViTs are MAE's: the mean of the patch tokens, then normalisation (`fc_norm`)
         arguments=(("fc_norm.weight", None, {"global_pool": "avg"}),),
     ),
-    "ft": Family(  # MoCo with transformed scores
+    "ft": Family(  # FT changes the scores in MoCo's loss
         *(f"{_GITHUB}/DTennant/CL-Visualizing-Feature-Transformation", "moco", "unknown"),
         *((_FT,), (*_RESNETS, *_CIFAR_RESNETS)),
     ),
@@ -150,7 +150,7 @@ FAMILIES: dict[str, Family] = {
         cifar=_CIFAR10_TRUE,
         by_classes={100: _CIFAR100},
     ),
-    "solo-learn": Family(  # some of its ViTs have 12 heads, some 6, which cannot be distinguished
+    "solo-learn": Family(  # no ViTs: some have 12 heads and some 6, with the same shapes
         *(f"{_GITHUB}/vturrisi/solo-learn", "unknown", "unknown"),
         *((_SOLO_LEARN,), (*_RESNETS, *_CIFAR_RESNETS)),
         cifar=_CIFAR10_TRUE,
@@ -163,11 +163,11 @@ FAMILIES: dict[str, Family] = {
 
 
 class Published(NamedTuple):
-    """A checkpoint on its authors' server, trained on ImageNet-1k; its name is `ARCH.TAG`."""
+    """A checkpoint on its authors' server, trained on ImageNet-1k and named `ARCH.TAG`."""
 
     url: str  # from the authors' repository
     family: str
-    md5: str = ""  # first digits, if the repository states them
+    md5: str = ""  # its first digits, if the repository states them
 
 
 _FAIR = "https://dl.fbaipublicfiles.com"
@@ -188,4 +188,4 @@ PUBLISHED: dict[str, Published] = {
         )
     },
 }
-"""Checkpoints that `zoo convert NAME` fetches, by the name of their weights."""
+"""Checkpoints that `zoo convert NAME` downloads, by the name of their weights."""

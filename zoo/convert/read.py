@@ -1,4 +1,4 @@
-"""Checkpoint files: downloaded by name, and read without running any code in them."""
+"""Checkpoint files: downloaded by name, and read as tensors without running any code in them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch import Tensor
 from zoo.convert.families import PUBLISHED
 from zoo.errors import ReleaseError, did_you_mean, few
 
-_WEIGHTS = ("state_dict", "model")  # entries with the trained weights
-_TRAINING = {  # entries with training state, whether or not it has tensors
+_WEIGHTS = ("state_dict", "model")  # entries that hold the trained weights
+_TRAINING = {  # entries of the training's state and settings, with tensors or not
     *("args", "hyper_parameters", "opt", "optimizer", "optimizer_states", "amp", "amp_scaler", "scaler"),
     *("lr_scheduler", "lr_schedulers", "scheduler", "callbacks", "loops", "criterion", "contrast"),
 }
@@ -27,7 +27,7 @@ _TRAINING = {  # entries with training state, whether or not it has tensors
 class _Inert:
     """Stands in for classes that authors save beside the weights, and keeps their plain values.
 
-    `torch.load` looks names up in a table (`safe_globals`), so that the original class is never imported.
+    `torch.load` looks names up in a table (`safe_globals`): the class named in the file is never imported.
     """
 
     values: Mapping[Any, Any] = {}
@@ -41,7 +41,7 @@ class _Inert:
 
 _HARMLESS: list[Any] = [
     *((_Inert, "argparse.Namespace"), (_Inert, "pathlib.PosixPath"), (_Inert, "pathlib.WindowsPath")),
-    *((_Inert, "numpy.ndarray"), (_Inert, "numpy.dtype")),  # accuracies as NumPy's numbers
+    *((_Inert, "numpy.ndarray"), (_Inert, "numpy.dtype")),  # accuracies as NumPy scalars
     *((_Inert, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
     *((_Inert, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
 ]
@@ -51,13 +51,13 @@ class Checkpoint(NamedTuple):
     """The content of a checkpoint file."""
 
     tensors: dict[str, Tensor]  # by key, without wrappers' `module.` and `_orig_mod.`
-    entries: dict[str, str]  # other entries, which are left out: name -> description
-    arch: str | None  # as named in the file; MoCo's and PaCo's have it, in their spelling
+    entries: dict[str, str]  # other entries, which are left out: name -> what it is
+    arch: str | None  # as the file states it; MoCo's and PaCo's do, by their own names
     settings: Mapping[Any, Any]  # the training's command line (`args`); any plain values
 
 
 def fetch(name: str) -> Path:
-    """Return a published checkpoint's file in torch's cache, downloading it and checking its MD5."""
+    """Download a published checkpoint to torch's cache, if missing, check its MD5, and return its path."""
     if name not in PUBLISHED:
         raise ReleaseError(f'no file "{name}", and no published checkpoint.{did_you_mean(name, PUBLISHED)}')
     entry = PUBLISHED[name]
@@ -80,8 +80,8 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """Read a checkpoint (.pth, .pth.tar, .ckpt, .pt, .bin) or a .safetensors file.
 
     Raises:
-        ReleaseError: if the file is missing or damaged, has no weights, or cannot be read without running
-            code; the message then names the class that it requires.
+        ReleaseError: if the file is missing, damaged, has no weights, or cannot be read without running
+            code; in the last case the message names the class that it asks for.
     """
     if not isfile(file):
         raise ReleaseError(f"{file}: no such file")
@@ -103,7 +103,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
             entries[str(name)] = "not weights"
             continue
         for key, leaf in found:
-            # also list what is not a tensor, without values: a tensor was expected there
+            # a value that is no tensor is listed, too, as an empty one: it is where a tensor should be
             tensor = leaf if isinstance(leaf, Tensor) else torch.empty(0)
             if key in tensors or tensor.nbytes > file.stat().st_size:
                 raise ReleaseError(f'{file}: "{key}" is there twice, or has more values than the file')
@@ -116,20 +116,20 @@ def read_checkpoint(file: Path) -> Checkpoint:
 
 
 def _load(file: Path) -> Any:
-    """Read a file with torch's restricted unpickler, which accepts tensors, plain values and `_HARMLESS`.
+    """Read a file with torch's restricted unpickler, which allows tensors, plain values and `_HARMLESS`.
 
-    Files of torch >= 1.6 are memory-mapped, so that unused parts such as optimizer states are never read.
+    Files of torch >= 1.6 are memory-mapped: what is not used, such as optimizer states, is never read.
     """
     with file.open("rb") as stream:
         start = stream.read(9)
-    if start[8:] == b"{" or file.suffix.lower() == ".safetensors":  # cached copies may have any name
+    if start[8:] == b"{" or file.suffix.lower() == ".safetensors":  # a copy in a cache may have any name
         return load_file(file)
     with torch.serialization.safe_globals(_HARMLESS):
         return torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
 
 
 def _leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the values of nested dicts by joined key, except the model's weights."""
+    """Yield the leaves of nested dicts with dotted keys, which omit wrappers and the name of the weights."""
     for name, value in values.items():
         key = "" if not prefix and name in _WEIGHTS and isinstance(value, Mapping) else f"{prefix}{name}"
         key = re.sub(r"(?:^|(?<=\.))(?:(?:module|_orig_mod)\.)+", "", key).rstrip(".")

@@ -1,4 +1,4 @@
-"""Map a file's tensors to a timm model: their parts, timm's names, and the architecture."""
+"""From a file's tensors to a timm model: sorts them into parts, splits off the classifier, builds it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class Parts(NamedTuple):
     """A file's tensors, sorted by a layout."""
 
-    found: dict[str, dict[str, Tensor]]  # by part, then by key without its container
-    kinds: dict[str, str]  # the part of each key of the file
-    unknown: list[str]  # keys that are not understood
+    found: dict[str, dict[str, Tensor]]  # part -> key without its container -> tensor
+    kinds: dict[str, str]  # key of the file -> part
+    unknown: list[str]  # keys that match no pattern
 
 
 def sort_out(tensors: Mapping[str, Tensor], family: Family, leave_out: Sequence[str]) -> Parts:
-    """Assign each tensor to a part by a family's layouts; `leave_out` are keys to ignore, or shell patterns.
+    """Sort tensors into parts by a family's layouts; `leave_out` are keys, or shell patterns, to leave out.
 
     Raises:
-        ReleaseError: listing keys that are not understood, or parts that are missing.
+        ReleaseError: listing unknown keys or missing parts.
     """
     extra: dict[str, str] = {}
     for pattern in leave_out:
@@ -56,22 +56,22 @@ def _apply(layout: Layout, tensors: Mapping[str, Tensor], extra: Mapping[str, st
         pattern, what = next(matches, ("", ""))
         container = "" if pattern.endswith("**") else pattern.removesuffix("*")
         found, name = parts.found.setdefault(what, {}), key.removeprefix(container) or key
-        if not what or (what in RELEASED and name in found):  # in two containers: ambiguous
+        if not what or (what in RELEASED and name in found):  # ambiguous: two containers have it
             parts.unknown.append(key)
         found[name], parts.kinds[key] = tensors[key], what
     return parts
 
 
 def _expected(arch: str, args: Mapping[str, Any], num_classes: int = 0) -> dict[str, Tensor]:
-    """Return an architecture's tensors on the meta device."""
+    """Return an architecture's state dict, on the meta device where it can be built there."""
     with suppress(ZooError), torch.device("meta"):
         return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
-    with torch.random.fork_rng(devices=[]):  # invalid, or needs values during construction
+    with torch.random.fork_rng(devices=[]):  # wrong arguments, or a constructor that needs values
         return dict(backbones.create(arch, num_classes=num_classes, **args).state_dict())
 
 
 def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors with BatchNorm's counters added, and how they differ from `wanted`; '' if equal."""
+    """Return the tensors with BatchNorm's counters, and how they differ from those wanted; '' if they fit."""
     complete = {key: torch.tensor(0) for key in wanted if key.endswith(".num_batches_tracked")} | dict(found)
     wrong = []
     for key, value in wanted.items():
@@ -94,9 +94,9 @@ def split_classifier(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
     """Return a timm model's encoder, its classifier, and weight `[C, D]` and bias `[C]` of its last layer.
 
-    Tensors that a model has only with classes belong to the classifier; among them, those whose shape changes
-    with the number of classes belong to its last layer. Without such a layer the third is empty. ReleaseError
-    lists tensors that are missing, unexpected or of another shape.
+    Tensors that the model has only with classes are the classifier's; those of them whose shape depends on
+    the number of classes are its last layer's. Unless there is exactly one such layer, the third is empty. A
+    `ReleaseError` lists what is missing, unexpected or of the wrong shape.
     """
     bare = wanted = _expected(arch, args)
     found, last = dict(tensors), list[str]()
@@ -105,7 +105,7 @@ def split_classifier(
         last = [key for key, value in two.items() if value.shape != three[key].shape]
         if classes := next((len(found[key]) for key in last if key in found and found[key].ndim), 0):
             wanted = _expected(arch, args, classes)
-            # no bias means zeros
+            # a layer without a bias gets zeros
             found = {key: torch.zeros(classes) for key in last if key.endswith(".bias")} | found
     complete, problem = _fit(found, wanted)
     if problem:
@@ -115,7 +115,7 @@ def split_classifier(
     weights = [key for key in last if key.endswith(".weight")]
     if len(weights) != 1:
         return encoder, head, {}
-    weight = head[weights[0]].flatten(1)  # of a 1x1 convolution, too
+    weight = head[weights[0]].flatten(1)  # a 1x1 convolution's, too
     bias = head.get(f"{weights[0].removesuffix('weight')}bias", torch.zeros(len(weight)))
     return encoder, head, {"weight": weight, "bias": bias}
 
@@ -123,8 +123,8 @@ def split_classifier(
 def build(
     arch: str, args: Mapping[str, Any], tensors: Mapping[str, Tensor], num_classes: int = 0
 ) -> nn.Module:
-    """Return a model with these weights, in evaluation mode; ReleaseError if any is not finite."""
-    with torch.random.fork_rng(devices=[]):  # do not advance the global generator
+    """Build a model with these weights, in eval mode; raise a `ReleaseError` if they are not finite."""
+    with torch.random.fork_rng(devices=[]):  # does not advance the global generator
         model = backbones.create(arch, num_classes=num_classes, **args)
     model.load_state_dict(tensors)
     broken = [key for key, value in model.state_dict().items() if not torch.isfinite(value).all()]

@@ -1,20 +1,20 @@
-"""Every equation once, in pure torch.
+"""The library's equations as pure torch functions.
 
-Arguments that mean the same everywhere:
+Arguments with the same meaning everywhere:
 
-- `q` `[N, D]`: anchors, unit rows; `k` `[N, D]`: the second view's keys, row i the positive of q's row i.
-- `labels` `[N]`: classes, int64.
-- `queue` `[K, D]`: earlier keys; `valid` `[K]`, bool: which slots are filled, all when None; `queue_labels`
-  `[K]`: classes, -1 in slots that are empty or unlabelled: losses that read it leave those out.
-- `tau`: temperature, above 0; a tensor `[]`, as a learned one is, gets a gradient.
-- `others`: rows that other ranks have of this step `[M, D]`, with gradient; where labels are read, both
-  views' rows and their classes `[M]`.
-- `logits` `[N, C]`: class scores; `class_counts` `[C]`: training images of each class, a tensor or plain
-  numbers, of which some may be 0.
-- `label_smoothing`: as in torch, this share of the target is spread over all C classes.
+- `q` `[N, D]`: anchors, unit-norm rows; `k` `[N, D]`: the second view's keys, row i is anchor i's positive.
+- `labels` `[N]`: class indices, int64.
+- `queue` `[K, D]`: earlier keys; `valid` `[K]`, bool: filled slots, None for all; `queue_labels` `[K]`: class
+  indices, -1 for empty or unlabelled slots, which supervised losses ignore.
+- `tau`: temperature, above 0; a tensor `[]`, such as a learned temperature, receives a gradient.
+- `others`: this step's rows from the other ranks `[M, D]`, with gradient; for supervised losses, a tuple of
+  both views' rows and their class indices `[M]`.
+- `logits` `[N, C]`: class scores; `class_counts` `[C]`: training images per class, a tensor or a sequence of
+  numbers, some of which may be 0.
+- `label_smoothing`: as in torch, the share of the target that is spread over all C classes.
 
-Losses are means over the anchors `[]`, computed in float32 or better whatever the precision of the inputs,
-and differentiable in every floating-point argument. `ArgumentError` names an argument that is out of range.
+Losses are scalar means over the anchors, computed in float32 or float64 whatever the precision of the inputs,
+and differentiable in every floating-point argument. `ArgumentError` names an invalid argument.
 """
 
 # ruff: noqa: F401

@@ -1,4 +1,4 @@
-"""What equations require of their arguments, and the precision in which they are computed."""
+"""Checks of the equations' arguments, and casts to the precision in which they are computed."""
 
 import math
 from collections.abc import Sequence
@@ -10,30 +10,30 @@ from zoo.errors import ArgumentError, DataError
 
 Counts = Tensor | Sequence[int] | Sequence[float]
 
-_ROWS = 16384  # checked at a time: a mask of a whole bank of features would take gigabytes
+_ROWS = 16384  # rows checked at a time: a mask of a whole feature bank would take gigabytes
 
 
 def to_float32(x: Tensor) -> Tensor:
-    """Raise half precision to float32 and leave float64: exponentials of s / 0.01 need the digits."""
+    """Cast to float32 unless already float64: exponentials of s / 0.01 need the precision."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def to_same_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Raise tensors that meet in one product to float64 if one of them has it, else to float32."""
+    """Cast tensors that are multiplied together to float64 if one of them is float64, else to float32."""
     kinds = {x.dtype for x in tensors}
     highest = torch.float64 if torch.float64 in kinds else torch.float32
     return tensors if kinds == {highest} else tuple(x.to(highest) for x in tensors)
 
 
 def check_range(low: float, high: float = math.inf, **numbers: float | Tensor) -> None:
-    """Raise `ArgumentError` for a number that is not finite or not in `[low, high]`; tensors are not read."""
+    """Raise `ArgumentError` unless numbers are finite and in `[low, high]`; tensors are not checked."""
     for name, value in numbers.items():
         if not isinstance(value, Tensor) and not (low <= value <= high and math.isfinite(value)):
             raise ArgumentError(f"{name}: found {value}, expected a finite number from {low:g} to {high:g}")
 
 
 def check_positive(**numbers: float | Tensor) -> None:
-    """Raise `ArgumentError` for a number that is not finite and above 0; reading tensors would be a wait."""
+    """Raise `ArgumentError` unless numbers are finite and above 0; skips tensors, which would need a sync."""
     for name, value in numbers.items():
         if not isinstance(value, Tensor) and not 0 < value < math.inf:
             raise ArgumentError(f"{name}: found {value}, expected a finite number above 0")
@@ -42,7 +42,7 @@ def check_positive(**numbers: float | Tensor) -> None:
 def check_counts(
     class_counts: Counts, num_classes: int | None = None, *, device: torch.device | None = None
 ) -> Tensor:
-    """Return `class_counts` `[C]` on the device; on the CPU each must be 0 or more, finite, and not all 0."""
+    """Return `class_counts` `[C]` on `device`; counts on the CPU must be finite, at least 0 and not all 0."""
     counts = torch.as_tensor(class_counts)
     if counts.ndim != 1 or len(counts) != (num_classes or len(counts)) or not len(counts):
         expected = [num_classes or "C"]
@@ -54,17 +54,17 @@ def check_counts(
 
 
 def check_classes(labels: Tensor, num_classes: int) -> None:
-    """Raise `ArgumentError` for labels `[N]` outside 0 to C - 1, where that waits for no device."""
+    """Raise `ArgumentError` for labels `[N]` outside 0 to C - 1; only labels on the CPU are checked."""
     if labels.ndim == 1 and _fails(((labels >= 0) & (labels < num_classes)).all()):
         found = f"{int(labels.min())} to {int(labels.max())}"
         raise ArgumentError(f"labels: found {found}, expected classes 0 to {num_classes - 1}")
 
 
 def _fails(condition: Tensor) -> bool:
-    """Whether a condition `[]` on the CPU does not hold; other devices are not waited for."""
+    """Whether a condition `[]` on the CPU is false; always False on other devices, which need a sync."""
     try:
         if condition.device.type == "cpu" and not torch.compiler.is_compiling():
-            torch._assert_async(condition)  # does not hand the value to Python, as a step must not do
+            torch._assert_async(condition)  # keeps the value out of Python, as a training step must
     except RuntimeError:
         return True
     return False

@@ -1,4 +1,4 @@
-"""Losses that contrast instances: no labels, or only whether two images are of one class."""
+"""Instance-level contrastive losses: without labels, or only with whether two images share a class."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp, row_blocks
 from zoo.functional.checks import check_positive, to_float32, to_same_precision
 
-KEPT = 2**22  # scores of a batch up to which they are kept for the backward pass, which is faster
+KEPT = 2**22  # up to this many scores of a batch are kept for the backward pass, which is faster
 
 
 def info_nce(
@@ -23,7 +23,7 @@ def info_nce(
     q, k, queue = to_same_precision(q, k, queue)
     q = q / tau
     negatives = log_sum_exp(q, queue, usable=valid)
-    # log(e^positive + e^negatives) - positive, without the digits that a difference would lose
+    # log(e^positive + e^negatives) - positive, without cancellation
     return -F.logsigmoid((q * k).sum(dim=1) - negatives).mean()
 
 
@@ -33,13 +33,13 @@ def in_batch_info_nce(
     """InfoNCE with the batch's other images as negatives, for two views `[N, D]`; `[]`.
 
     L = -log exp(q_i.k_i/tau) / sum_j exp(q_i.k_j/tau): MoCo v3's form (https://arxiv.org/abs/2104.02057,
-    algorithm 1) without its factor 2 tau. `others` `[M, D]` are the keys that other ranks have.
+    algorithm 1) without its factor 2 tau. `others` `[M, D]` are the other ranks' keys.
 
-    With `both_views` SimCLR's NT-Xent (https://arxiv.org/abs/2002.05709, equation 1): over the 2N anchors
-    z = q then k, L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p the other view of i's image.
+    With `both_views`: SimCLR's NT-Xent (https://arxiv.org/abs/2002.05709, equation 1) over the 2N anchors
+    z = [q, k], L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p being i's other view.
     """
     check_positive(tau=tau)
-    if not q.dtype == k.dtype == torch.float32:  # with few images the call itself takes time
+    if not q.dtype == k.dtype == torch.float32:  # for small batches even the call is noticeable
         q, k = to_same_precision(q, k)
     keys = k
     if both_views:
@@ -51,7 +51,7 @@ def in_batch_info_nce(
         if scores.dtype != q.dtype:  # autocast has rounded them
             with torch.autocast(q.device.type, enabled=False):
                 scores = torch.mm(scaled, keys.t())
-        if both_views:  # unseen by autograd: softmax has no gradient there
+        if both_views:  # hidden from autograd: softmax has no gradient there
             scores.detach().diagonal().fill_(-torch.inf)
         return F.cross_entropy(scores, torch.arange(rows, device=q.device).roll(rows - len(k)))
     log_sum = log_sum_exp(scaled, keys, itself=both_views)
@@ -64,7 +64,7 @@ def in_batch_info_nce(
 def simple_contrastive(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, valid: Tensor | None = None
 ) -> Tensor:
-    """The simple loss -s_ii + weight * sum_j s_ij: every negative is pushed alike; shapes as `info_nce`.
+    """The simple loss -s_ii + weight * sum_j s_ij: repels all negatives equally; shapes as in `info_nce`.
     Source: Wang and Liu 2021, https://arxiv.org/abs/2012.09740, section 3.
     """
     q, k, queue = to_same_precision(q, k, queue)
@@ -78,7 +78,7 @@ def hard_contrastive(
 ) -> Tensor:
     """InfoNCE over only the hardest fraction `keep` (0 to 1) of each anchor's negatives.
     A negative counts when its score is not below the (1 - keep) quantile of its anchor's scores.
-    Other arguments as `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
+    Other arguments as in `info_nce`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
     check_positive(tau=tau)
     return _over_hardest(q, k, queue, valid, keep, tau=tau)
@@ -88,7 +88,7 @@ def hard_simple(
     q: Tensor, k: Tensor, queue: Tensor, *, weight: float, keep: float, valid: Tensor | None = None
 ) -> Tensor:
     """The simple loss over only the hardest fraction `keep` (0 to 1) of each anchor's negatives.
-    Other arguments as `simple_contrastive`. Source: https://arxiv.org/abs/2012.09740, section 3.
+    Other arguments as in `simple_contrastive`. Source: https://arxiv.org/abs/2012.09740, section 3.
     """
     return _over_hardest(q, k, queue, valid, keep, weight=weight)
 
@@ -103,7 +103,7 @@ def _over_hardest(
     tau: float | Tensor = 1.0,
     weight: float | None = None,
 ) -> Tensor:
-    """Return InfoNCE over the hardest negatives, or the simple loss where a weight is given, in blocks."""
+    """Return InfoNCE over the hardest negatives, or the simple loss if `weight` is given, block by block."""
     if not 0 < keep <= 1:
         raise ArgumentError(f"keep: found {keep}, expected a fraction in (0, 1]")
     q, k, queue = to_same_precision(q, k, queue)
@@ -113,19 +113,19 @@ def _over_hardest(
         with torch.autocast(q.device.type, enabled=False):
             negative = q @ queue.T
         scores = negative.detach().masked_fill(~usable, torch.nan)
-        # torch.quantile refuses more than 16M elements; of its two scores the upper one is what matters
+        # torch.quantile is limited to 16M elements; the upper of the two scores it interpolates is enough
         ordered = scores.sort(dim=1).values  # NaN sorts last
         position = ((1 - keep) * (usable.sum() - 1).clamp(min=0).to(scores.dtype)).ceil().long()
         hardest = usable & (scores >= ordered.gather(1, position.expand(len(scores), min(1, len(queue)))))
         positive = (q * k).sum(dim=1)
         if weight is not None:
             return weight * torch.where(hardest, negative, 0).sum(dim=1) - positive
-        # divide first: the gradient of -inf / tau with respect to a learned tau is not a number
+        # divide first: the gradient of -inf / tau with respect to a learned tau is NaN
         negative = (negative / tau).masked_fill(~hardest, -torch.inf)
         positive = positive / tau
         return torch.cat([positive[:, None], negative], dim=1).logsumexp(dim=1) - positive
 
-    # backward computes a block's scores again; a few rows at least: sorting takes longer than a cache saves
+    # backward recomputes each block; // 4: more rows than a cache holds, as sorting outweighs its benefit
     losses = [
         checkpoint(of_block, q[rows], k[rows], queue, use_reentrant=False, preserve_rng_state=False)
         for rows in row_blocks(len(q), len(queue) // 4, q.device)
@@ -136,12 +136,12 @@ def _over_hardest(
 def margin_contrastive(
     a: Tensor, b: Tensor, same: Tensor, *, margin: float, squared_margin: bool = False
 ) -> Tensor:
-    """The early margin loss on pairs: same pairs attract, others repel up to a margin.
+    """The margin loss on pairs: pairs of one class attract, others repel up to a margin.
 
     L = (1 - y) d^2 / 2 + y max(0, margin - d)^2 / 2 with y = 0 for the same class and d = |a - b|.
 
-    `a` and `b` are the rows of each pair `[N, D]`; `same` `[N]` says whether they are of one class, bool or 0
-    and 1 (the paper's y is the opposite). `squared_margin`: repel with max(0, margin - d^2) / 2 instead.
+    `a` and `b` `[N, D]` are the two rows of each pair; `same` `[N]`, bool or 0 and 1, marks pairs of one
+    class (the opposite of the paper's y). `squared_margin`: repel with max(0, margin - d^2) / 2 instead.
     Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
     check_positive(margin=margin)
@@ -149,7 +149,7 @@ def margin_contrastive(
     if squared_margin:
         repel = (margin - squared).clamp(min=0)
     else:
-        # the root's gradient is infinite at 0, where two different images coincide
+        # sqrt has an infinite gradient at 0, where two different images coincide
         distance = squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt()
         repel = (margin - distance).clamp(min=0).square()
     return 0.5 * torch.where(same.bool(), squared, repel).mean()

@@ -1,4 +1,4 @@
-"""Measures of an embedding, of where a loss's softmax puts its mass, and classification by neighbours."""
+"""Embedding metrics, probabilities in the softmax of contrastive losses, and kNN classification."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from zoo.functional.checks import check_features, check_labels, check_positive, to_float32, to_same_precision
 
-_CHUNK = 2048  # rows of a block of similarities, and its columns
+_CHUNK = 2048  # rows and columns of a block of similarities
 _LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
 
 
 def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
-    """Log of the mean Gaussian potential of pairs of unit rows `[N, D]`, log E exp(-t |x - y|^2); `[]`.
-    Lower is more uniform, between -4 t and 0; NaN for fewer than two rows, which are no pair.
+    """Log of the mean Gaussian potential over pairs of unit rows `[N, D]`, log E exp(-t |x - y|^2); `[]`.
+    Between -4 t and 0, lower is more uniform; NaN for fewer than two rows.
     Source: Wang and Isola 2020, https://arxiv.org/abs/2005.10242.
     """
     z = to_float32(z)
@@ -34,7 +34,7 @@ def alignment(a: Tensor, b: Tensor) -> Tensor:
 
 def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     """Mean similarity E f(x).f(y) over pairs x != y of one class, for unit rows `[N, D]`; `[]`.
-    Rows of a negative label, which is unknown, are in no pair; NaN where there is none.
+    Rows with a negative label (unknown) are in no pair; NaN if there are no pairs.
     Source: https://arxiv.org/abs/2012.09740, equation 9.
     """
     z = to_float32(z)
@@ -42,17 +42,17 @@ def tolerance(z: Tensor, labels: Tensor) -> Tensor:
     same.fill_diagonal_(False)
     with torch.autocast(z.device.type, enabled=False):
         similarity = z @ z.T
-    # a product, not a selection by the mask, whose size the host would have to wait for
+    # not boolean indexing: the size of its result would need a device sync
     return similarity.masked_fill(~same, 0).sum() / same.sum()
 
 
 class Probabilities(NamedTuple):
-    """The mass that a loss's softmax puts on some anchors' positives; each `[n]`."""
+    """Probabilities in a loss's softmax for n anchors; each `[n]`."""
 
-    p_sup: Tensor  # of all class centers together (the paper's P_sup); 0 without centers
+    p_sup: Tensor  # sum over all class centers (the paper's P_sup); 0 without centers
     center: Tensor  # of the anchor's own center; 0 without centers
-    pair: Tensor  # of one positive sample, the mean over them; NaN where there is none
-    positives: Tensor  # how many samples these are, |P(i)|
+    pair: Tensor  # mean over the anchor's positive samples; NaN if it has none
+    positives: Tensor  # number of positive samples, |P(i)|
 
 
 @torch.no_grad()
@@ -69,11 +69,11 @@ def contrast_probabilities(
     others: tuple[Tensor, Tensor] | None = None,
     anchors: int = 128,
 ) -> Probabilities:
-    """Probabilities in the softmax of `paco` or `sup_con`, for the first `anchors` of the batch.
+    """Return probabilities in the softmax of `paco` or `sup_con` for the first `anchors` of the batch.
 
-    That of z is psi(z) / (sum_{c in C} psi(c) + gamma sum_{a in A(i)} psi(a)). `centers` are log psi(c), the
-    logits with prior and temperature `[N, C]`; None for `sup_con`. Images without a label are contrasts, and
-    have no positives. All other arguments are those of the loss.
+    z has probability psi(z) / (sum_{c in C} psi(c) + gamma sum_{a in A(i)} psi(a)). `centers` `[N, C]` are
+    log psi(c), the center logits with prior and temperature applied; None for `sup_con`. Unlabelled images
+    are contrasts and have no positives. The other arguments are those of the loss.
     Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, section 3.
     """
     check_positive(tau=tau)
@@ -82,11 +82,11 @@ def contrast_probabilities(
     theirs, own = torch.cat([classes for _, classes in parts]), labels[:anchors, None]
     with torch.autocast(q.device.type, enabled=False):
         scores = torch.cat([members[0][:anchors] / tau @ rows.T for rows in members], dim=1)
-    # of the queue, slots without a label are empty; images of this step without one are contrasts
+    # queue slots without a label do not count; unlabelled images of this step are contrasts
     there = [torch.ones_like(classes, dtype=torch.bool) for _, classes in parts]
     there[2] = queue_labels >= 0
     usable = torch.cat(there).expand_as(scores).clone()
-    usable.fill_diagonal_(False)  # the first columns are the batch's own: an anchor is no contrast for itself
+    usable.fill_diagonal_(False)  # the first columns are q itself: an anchor is not its own contrast
     log_sum = scores.masked_fill(~usable, -torch.inf).logsumexp(dim=1)
     p_sup = center = torch.zeros_like(log_sum)
     if centers is not None:
@@ -104,10 +104,10 @@ def contrast_probabilities(
 def paco_optimum(
     positives: Tensor, *, alpha: float, beta: float = 1.0, gamma: float = 1.0, label_smoothing: float = 0.0
 ) -> Probabilities:
-    """Return the probabilities at which `paco` is least, were all scores free, for |P(i)| `positives` `[n]`.
+    """Return the probabilities that minimise `paco` if all scores are free, for |P(i)| = `positives` `[n]`.
 
-    P_sup = beta / (beta + alpha |P|), of the own center that without what smoothing gives to the others, of a
-    pair alpha / (gamma (beta + alpha |P|)); gamma > 0. The paper's have beta = gamma = 1.
+    P_sup = beta / (beta + alpha |P|); own center: (1 - label_smoothing) P_sup; each pair: alpha /
+    (gamma (beta + alpha |P|)), gamma > 0. The paper's values are those for beta = gamma = 1.
     """
     check_positive(gamma=gamma)
     total = beta + alpha * positives
@@ -116,7 +116,7 @@ def paco_optimum(
 
 
 class KnnPrediction(NamedTuple):
-    """Predicted classes `[N]`, int64, on the CPU; and `k` and `tau` as used, for `metrics.json`."""
+    """Predicted classes `[N]`, int64, on the CPU, and the `k` and `tau` used, for `metrics.json`."""
 
     predictions: Tensor
     settings: dict[str, Any]
@@ -131,11 +131,11 @@ def knn_predict(
     tau: float = 0.07,
     num_classes: int,
 ) -> KnnPrediction:
-    """Classify by the votes `exp(s / tau)` of the `k` training features of highest cosine similarity s.
+    """Classify by votes `exp(s / tau)` of the `k` training features with the highest cosine similarity s.
 
-    Exact, and the same on any device: neighbours of equal similarity are taken in the order of the bank,
-    classes of equal votes in that of their index. Features `[M, D]` and `[N, D]` are normalised here. The
-    bank is not copied: one block of 2048 x 2048 of similarities exists at a time. All M vote when M < k.
+    Exact, and the same on any device: ties in similarity are broken by position in the bank, ties in votes
+    by class index. Features `[M, D]` and `[N, D]` are normalised here. The bank is not copied: only one
+    2048 x 2048 block of similarities exists at a time. All M vote if M < k.
     Source: InstDisc, Wu et al. 2018, section 3.4, with k = 200 and tau = 0.07.
     """
     check_positive(k=k, tau=tau)
@@ -157,9 +157,9 @@ def knn_predict(
 def _nearest(queries: Tensor, bank: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return similarities and bank indices `[B, k]` of the k nearest, best first, on the CPU.
 
-    `topk` promises no order among equal values. So it is asked for one more, and where that one is as near as
-    the last, all are compared by keys: whole numbers in the order of (similarity, lower index first), which
-    are never equal. The result depends neither on the device nor on where the bank is cut.
+    `topk` breaks ties arbitrarily. So it is asked for one more, and if that one ties with the last, all
+    columns are ranked, by integer keys that are never equal: ordered by similarity, then lower index first.
+    The result depends neither on the device nor on where the bank is split.
     """
     queries = F.normalize(queries.to(bank.device, torch.float32), dim=1)
     best = torch.empty(len(queries), 0, dtype=torch.int64, device=bank.device)
@@ -176,5 +176,5 @@ def _nearest(queries: Tensor, bank: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _flip_negative(bits: Tensor) -> Tensor:
-    """Map the bits of float32 to int32 of the same order, and back: it is its own inverse."""
+    """Map float32 bits to int32 with the same ordering, and back: it is its own inverse."""
     return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)

@@ -1,4 +1,4 @@
-"""Losses, weights and classifiers for classes of unequal size, of which some may have no image at all."""
+"""Losses, class weights and classifiers for imbalanced classes, some of which may have no images."""
 
 from typing import Literal
 
@@ -10,22 +10,22 @@ from zoo.errors import ArgumentError
 from zoo.functional.checks import Counts, check_classes, check_counts, check_positive, check_range, to_float32
 
 LOWEST_LOGIT = -6e4
-"""The logit of a class that is never to be predicted: below what any classifier gives, and finite in fp16."""
+"""Logit of a class that must never be predicted: below any classifier's output, and finite in fp16."""
 
 MANY_ABOVE, FEW_BELOW = 100, 20
-"""Training images of a class: Liu et al. 2019 (OLTR), https://arxiv.org/abs/1904.05160, as all since."""
+"""In training images per class: Liu et al. 2019 (OLTR), https://arxiv.org/abs/1904.05160; standard since."""
 
 
 def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
-    """Return which classes have many (> 100), medium (20 to 100), few (< 20) training images `[C]`, bool."""
+    """Return masks `[C]`, bool, of classes with many (> 100), medium (20-100), few (< 20) training images."""
     many, few = class_counts > MANY_ABOVE, class_counts < FEW_BELOW
     return {"many": many, "medium": ~many & ~few, "few": few}
 
 
 def log_prior(class_counts: Counts, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Log class frequencies `[C]` of training counts `[C]`, in `dtype`; a class without images gets log 1e-9.
+    """Return log class frequencies `[C]` from training counts `[C]`, in `dtype`; log 1e-9 for an empty class.
 
-    The 1e-9 is that of PaCo's code: an absent class must not put -inf into a softmax.
+    The 1e-9 is from PaCo's code: an empty class must not put -inf into a softmax.
     """
     counts = check_counts(class_counts)
     share = counts.to(dtype) / counts.sum()
@@ -36,7 +36,7 @@ def logit_adjusted(
     logits: Tensor, labels: Tensor, class_counts: Counts, *, tau: float = 1.0, label_smoothing: float = 0.0
 ) -> Tensor:
     """Cross-entropy of `logits + tau log prior`: tau 1 is `balanced_softmax`, 0 plain cross-entropy.
-    Arguments as `balanced_softmax`. Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
+    Shapes as in `balanced_softmax`. Source: Menon et al. 2021, https://arxiv.org/abs/2007.07314, equation 10.
     """
     check_range(0, tau=tau)
     logits = to_float32(logits)
@@ -51,15 +51,15 @@ def balanced_softmax(
 ) -> Tensor:
     """Cross-entropy of `logits + log prior`: a softmax classifier that expects balanced test classes.
 
-    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)) of logits z `[N, C]` and counts n `[C]`;
-    `labels` are classes `[N]`, whose t_i has a 1 at the label, or distributions over classes t `[N, C]`.
+    L_i = -sum_c t_ic log(n_c exp(z_ic) / sum_j n_j exp(z_ij)) for logits z `[N, C]` and counts n `[C]`;
+    `labels` are class indices `[N]`, with one-hot t, or distributions over classes t `[N, C]`.
     Source: Ren et al. 2020, https://arxiv.org/abs/2007.10740, equation 4.
     """
     return logit_adjusted(logits, labels, class_counts, label_smoothing=label_smoothing)
 
 
 def post_hoc_adjusted(logits: Tensor, class_counts: Counts, *, tau: float = 1.0) -> Tensor:
-    """Return `logits - tau log prior`: a classifier of long-tailed data, applied to balanced ones.
+    """Return `logits - tau log prior`: adapts a classifier of long-tailed data to balanced test classes.
     `logits` are class scores `[..., C]`, or a linear classifier's bias `[C]`. A class without images would
     gain most: see `mask_classes`. Source: https://arxiv.org/abs/2007.07314, equation 9.
     """
@@ -77,11 +77,11 @@ def ldam(
     scale: float,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy of `scale (cosines - margin of the own class)`: rarer classes have to win by more.
+    """Cross-entropy of `scale (cosines - margin of the target class)`: rarer classes must win by more.
 
-    The margin of a class of n images is proportional to n^(-1/4), `max_margin` for the rarest class. A class
-    without images has none. `cosines` are between unit features and unit class weights `[N, C]`; `weight`, of
-    each class `[C]`, enters as torch's own cross-entropy has it.
+    The margin of a class of n images is proportional to n^(-1/4), `max_margin` for the rarest class, 0 for a
+    class without images. `cosines` `[N, C]` are between unit features and unit class weights; `weight` `[C]`
+    is the class weight of torch's cross-entropy.
     Source: Cao et al. 2019, https://arxiv.org/abs/1906.07413, section 3; the scale: kaidic/LDAM-DRW.
     """
     check_range(0, max_margin=max_margin)
@@ -97,10 +97,10 @@ def ldam(
 
 
 def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
-    """Return a weight for each class `[C]`, the inverse of its effective number of images.
+    """Return class weights `[C]`, the inverse of each class's effective number of images.
 
-    That of n images is (1 - beta^n) / (1 - beta). A class without images has weight 0, and the weights of the
-    others sum to their number.
+    The effective number of n images is (1 - beta^n) / (1 - beta). A class without images has weight 0; the
+    weights of the others have mean 1.
     Source: Cui et al. 2019, https://arxiv.org/abs/1901.05555, proposition 1; normalised as kaidic/LDAM-DRW.
     """
     if not 0 <= beta < 1:
@@ -113,15 +113,15 @@ def class_balanced_weights(class_counts: Counts, *, beta: float) -> Tensor:
 
 
 def tau_normalize(weight: Tensor, *, tau: float = 1.0) -> Tensor:
-    """Divide each class's weight `[C, D]` by its norm to the power of tau; a weight of zero stays.
-    The classifier goes without a bias. Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217.
+    """Divide each class's weight vector in `[C, D]` by its norm to the power of tau; zero vectors stay zero.
+    The classifier has no bias. Source: Kang et al. 2020, https://arxiv.org/abs/1910.09217.
     """
     norm = weight.norm(dim=1, keepdim=True)
     return weight / torch.where(norm > 0, norm, 1) ** tau
 
 
 def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Return the mean `[C, D]` of each class's features `[N, D]`, given labels `[N]`; zeros without any."""
+    """Return class means `[C, D]` of features `[N, D]` with labels `[N]`; zeros for a class without any."""
     features = to_float32(features)
     check_classes(labels, num_classes)
     sums = features.new_zeros(num_classes, features.shape[1]).index_add(0, labels, features)
@@ -131,10 +131,10 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 def nearest_center(
     centers: Tensor, bias: Tensor, similarity: Literal["logit", "cosine", "euclidean"]
 ) -> tuple[Tensor, Tensor]:
-    """Return the linear classifier, `[C, D]` and `[C]`, whose largest logit is that of the nearest center.
+    """Return the linear classifier, `[C, D]` and `[C]`, that predicts the class of the nearest center.
 
-    `cosine`: c / |c|, no bias; the features' own norm changes no order. `euclidean`: -|x - c|^2 / 2 without
-    the part that all classes share, hence c with the bias -|c|^2 / 2. `logit`: centers and bias as they are.
+    `cosine`: c / |c|, no bias; a feature's norm does not change the ranking. `euclidean`: -|x - c|^2 / 2
+    without the term shared by all classes, hence c with bias -|c|^2 / 2. `logit`: centers and bias unchanged.
     Source: https://arxiv.org/abs/1910.09217, nearest class mean.
     """
     if similarity == "logit":
@@ -145,5 +145,5 @@ def nearest_center(
 
 
 def mask_classes(weight: Tensor, bias: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the linear classifier `[C, D]`, `[C]` that never predicts the `absent` `[C]`: `LOWEST_LOGIT`."""
+    """Return weight `[C, D]` and bias `[C]` that give the `absent` classes `[C]` the logit `LOWEST_LOGIT`."""
     return weight.masked_fill(absent[:, None], 0), bias.masked_fill(absent, LOWEST_LOGIT)

@@ -1,4 +1,4 @@
-"""Losses that contrast by label, with and without class centers; partial labels; distillation."""
+"""Supervised contrastive losses, with and without class centers; partial labels; distillation."""
 
 import math
 from typing import Literal
@@ -25,18 +25,18 @@ def _contrast(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log sum_{a in A(i)} exp(q_i.z_a / tau), sum_{p in P(i)} q_i.z_p / tau, |P(i)|, each `[N]`.
 
-    A(i) and P(i) as in `sup_con`, P(i) empty for an anchor without a label; nothing of size N x K is held.
+    A(i) and P(i) as in `sup_con`, P(i) empty for an unlabelled anchor; nothing of size N x K is allocated.
     """
     more = [] if others is None else [others]
     q, k, queue, *theirs = to_same_precision(q, k, queue, *(rows for rows, _ in more))
     scaled = q / tau
-    # one part of A(i) after the other: the queue's gradients need not be computed
+    # each part of A(i) separately, so that the queue's gradient need not be computed
     sums = [log_sum_exp(scaled, q, itself=True), log_sum_exp(scaled, k)]
     sums += [log_sum_exp(scaled, queue, usable=queue_labels >= 0)]
     sums += [log_sum_exp(scaled, rows) for rows in theirs]
 
-    # The scores with a class add up to the score of its members' sum. A class is the place of its label in
-    # the batch's sorted ones, so memory does not depend on how many classes there are; N: no class of these.
+    # The scores with a class's rows sum to the score with the rows' sum. A class is indexed by its place in
+    # the batch's sorted labels, so memory does not depend on the number of classes; N is for all others.
     ordered = labels.sort().values
     of_class, counts = q.new_zeros(len(q) + 1, q.shape[1]), q.new_zeros(len(q) + 1)
     all_classes = (labels, labels, queue_labels, *(classes for _, classes in more))
@@ -60,19 +60,19 @@ def sup_con(
     tau: float | Tensor,
     others: Others = None,
 ) -> Tensor:
-    """Supervised contrastive loss with MoCo's queue; the mean over positives outside the logarithm.
+    """Supervised contrastive loss with MoCo's queue; the mean over positives is outside the logarithm.
 
     L_i = -1/|P(i)| sum_{p in P(i)} log exp(q_i.z_p/tau) / sum_{a in A(i)} exp(q_i.z_a/tau), where A(i) is
-    both views of the batch and the queue without the anchor itself, P(i) those of the anchor's class.
+    both views of the batch and the queue without the anchor itself, and P(i) those of the anchor's class.
 
-    Rows of `q` `[N, D]` are contrasts for each other too, with gradient. Both views of an image with the
-    label -1, unknown, are contrasts and nobody's positives, each other's neither. The loss is the mean over
-    the labelled anchors `[]`; 0 where there are none.
+    Rows of `q` `[N, D]` are contrasts for each other, too, with gradient. Both views of an unlabelled image
+    (label -1) are contrasts but never positives, not even of each other. The loss `[]` is the mean over the
+    labelled anchors; 0 if there are none.
     Source: Khosla et al. 2020, https://arxiv.org/abs/2004.11362, equation 2.
     """
     check_positive(tau=tau)
     log_sum, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
-    # exactly 1 for each anchor where all are labelled; to select some would wait for the device
+    # exactly 1 for each anchor if all are labelled; boolean indexing would need a device sync
     weight = (labels >= 0).to(log_sum.dtype)
     weight = weight * (len(labels) / weight.sum().clamp(min=1))
     return ((log_sum - positives / count.clamp(min=1)) * weight).mean()
@@ -96,19 +96,19 @@ def paco(
     label_smoothing: float = 0.0,
     others: Others = None,
 ) -> Tensor:
-    """Parametric contrastive loss: SupCon whose softmax also holds one learnable center per class.
+    """Parametric contrastive loss: SupCon whose softmax also includes one learnable center per class.
 
     L_i = -sum_{z in P(i) + {c_y}} w(z) log psi(z) / (sum_{c in C} psi(c) + gamma sum_{a in A(i)} psi(a)),
     psi(sample) = exp(q_i.z/tau), psi(center c) = exp((center_logits[i, c] + log_prior[c]) / center_tau),
-    w = alpha for samples and beta for the own center; A(i) and P(i) as in `sup_con`. No label is negative.
+    w = alpha for samples and beta for the own center; A(i) and P(i) as in `sup_con`. No label may be -1.
 
     - `center_logits` `[N, C]`: `c . F(x)` before the prior, not divided by tau.
     - `log_prior` `[C]`: log class frequencies (the rebalanced centers); zeros for plain centers.
     - `reduction` over positives: "mean" divides by the weights' sum beta + alpha |P(i)| as the authors' code
       does, "sum" is the paper's equation.
-    - `label_smoothing`: share of beta that the own center gives to the C - 1 others, equally. (Not torch's
-      smoothing, which leaves the own class a part of that share.)
-    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; more arguments are of
+    - `label_smoothing`: share of beta that moves from the own center to the C - 1 others, equally. (Unlike
+      torch's smoothing, which gives the own class a part of that share.)
+    Source: Cui et al. 2021, https://arxiv.org/abs/2107.12028, equations 6 and 10; other arguments are from
     https://github.com/dvlab-research/Parametric-Contrastive-Learning (GPaCo/LT/losses.py).
     """
     if reduction not in ("mean", "sum"):
@@ -119,7 +119,7 @@ def paco(
     check_classes(labels, center_logits.shape[1])
     samples, positives, count = _contrast(q, k, labels, queue, queue_labels, tau, others)
     centers = (to_float32(center_logits) + log_prior) / center_tau
-    # gamma = 0 takes the samples out of the denominator: log(0) is the right thing to add
+    # gamma = 0 removes the samples from the denominator: log(0) = -inf is the correct term
     log_gamma = math.log(gamma) if gamma > 0 else -math.inf
     log_sum = torch.logaddexp(centers.logsumexp(dim=1), samples + log_gamma)
 
@@ -136,12 +136,12 @@ def paco(
 def balanced_contrast(
     a: Tensor, b: Tensor, labels: Tensor, prototypes: Tensor, *, tau: float | Tensor, others: Others = None
 ) -> Tensor:
-    """Supervised contrast in which every class counts once, however many of its images the batch has.
+    """Supervised contrastive loss in which every class counts equally, whatever its number of images.
 
     L_i = -mean_{p in A_y(i)} log exp(z_i.z_p/tau) / sum_{j in C} mean_{a in A_j(i)} exp(z_i.z_a/tau) over the
-    2N anchors z = a then b `[N, D]`, where A_j(i) is all of class j but the anchor itself: both views of its
-    images, and its row of `prototypes` `[C, D]` (class-complement: every class is in every batch). The
-    denominator takes each class's mean instead of its sum (class-averaging). No label `[N]` is negative.
+    2N anchors z = [a, b], each `[N, D]`, where A_j(i) is all of class j but the anchor itself: both views of
+    its images and its row of `prototypes` `[C, D]` (class-complement: every class is in every batch). The
+    denominator has each class's mean instead of its sum (class-averaging). No label `[N]` may be -1.
     Source: Zhu et al. 2022, https://arxiv.org/abs/2207.09052; FlamieZhu/Balanced-Contrastive-Learning.
     """
     check_positive(tau=tau)
@@ -153,7 +153,7 @@ def balanced_contrast(
     classes = torch.cat([own, theirs, torch.arange(len(prototypes), device=labels.device)])
     sizes = anchors.new_zeros(len(prototypes)).index_add_(0, classes, torch.ones_like(classes, dtype=a.dtype))
     same = own[:, None] == classes
-    # of its own class an anchor has one less; the other view and the prototype are always left
+    # the own class has one contrast less, the anchor; its other view and the prototype always remain
     log_sizes = (sizes[classes] - same.to(a.dtype)).clamp(min=1).log()
     with torch.autocast(a.device.type, enabled=False):
         scores = (anchors / tau) @ contrasts.T
@@ -164,14 +164,14 @@ def balanced_contrast(
 
 
 def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: float) -> Tensor:
-    """Return the prototypes `[C, D]` moved toward the batch's rows `[N, D]` of their class, row after row.
+    """Return the prototypes `[C, D]` after an EMA update by each row `[N, D]` of their class, one by one.
 
     mu_c <- momentum mu_c + (1 - momentum) q_i for each row i of class c in turn, then mu_c <- mu_c / |mu_c|
-    once at the end, as the authors' code does. A class that has no prototype yet (zeros) gets one from its
-    first rows; one without rows stays.
+    once at the end, as in the authors' code. A class without a prototype yet (zeros) gets one from its first
+    rows; the prototype of a class without rows does not change.
     Source: Wang et al. 2022 (PiCO), https://arxiv.org/abs/2201.08984, equation 6.
     """
-    # not torch's one_hot, which waits for the device to check the labels
+    # not torch's one_hot, which syncs with the device to check the labels
     classes = torch.arange(len(prototypes), device=labels.device)
     member = (labels[:, None] == classes).to(prototypes.dtype)
     # row i is multiplied by momentum once for every later row of its class
@@ -184,10 +184,10 @@ def move_prototypes(prototypes: Tensor, q: Tensor, labels: Tensor, momentum: flo
 
 
 def disambiguate(targets: Tensor, prototype_scores: Tensor, candidates: Tensor, momentum: float) -> Tensor:
-    """Return label distributions `[N, C]` moved toward the candidate whose prototype is nearest.
+    """Return label distributions `[N, C]` moved toward the candidate class with the nearest prototype.
 
-    s <- momentum s + (1 - momentum) onehot(argmax_{c in Y} q.mu_c), with the scores q.mu_c `[N, C]` and the
-    possible classes Y `[N, C]`, bool, at least one a row.
+    s <- momentum s + (1 - momentum) onehot(argmax_{c in Y} q.mu_c), with scores q.mu_c `[N, C]` and
+    candidate classes Y `[N, C]`, bool, at least one per row.
     Source: https://arxiv.org/abs/2201.08984, equation 4.
     """
     nearest = prototype_scores.masked_fill(~candidates, -torch.inf).argmax(dim=1, keepdim=True)
@@ -195,10 +195,10 @@ def disambiguate(targets: Tensor, prototype_scores: Tensor, candidates: Tensor, 
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor, *, tau: float) -> Tensor:
-    """Divergence of a student from the mean of its teachers: tau^2 KL(p || s).
+    """KL divergence of a student from the mean of its teachers: tau^2 KL(p || s).
 
-    s = softmax(z / tau) for the student's logits z `[N, C]`, p = mean_t softmax(v_t / tau) for those of T
-    teachers v `[T, N, C]`. The factor undoes that the gradient in z shrinks with 1 / tau^2.
+    s = softmax(z / tau) for the student's logits z `[N, C]`, p = mean_t softmax(v_t / tau) for the logits v
+    `[T, N, C]` of T teachers. The factor tau^2 compensates for gradients in z that scale with 1 / tau^2.
     Source: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, sections 1 and 2.
     """
     check_positive(tau=tau)

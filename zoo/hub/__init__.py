@@ -1,4 +1,4 @@
-"""Releases by name, on this machine or on the Hub. Code that needs torch is imported on use."""
+"""Releases by name, on this machine or on the Hub. Imports torch only when it is needed."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Calls to huggingface_hub, with a timeout and one clear line for every failure."""
+"""Calls to huggingface_hub: every request has a timeout, and every failure is a one-line error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from zoo.errors import DataError, ZooError, first_line
 
-_ANSWER_SECONDS = 100.0  # timeout where the client has none, e.g. for a commit's response
-_CAUSES = {  # of a failed request, by HTTP status
+_ANSWER_SECONDS = 100.0  # read timeout where the client has none, e.g. for a commit's response
+_CAUSES = {  # of a refusal, by its HTTP status
     401: 'it does not exist, or needs another token: log in with "hf auth login" or set HF_TOKEN',
     403: "the token has no right to this",
     404: "it does not exist, or the token does not open it",
@@ -21,7 +21,7 @@ _CAUSES = {  # of a failed request, by HTTP status
 
 @contextmanager
 def hub_errors(where: object, error: type[ZooError]) -> Iterator[None]:
-    """Turn any exception of the client inside the block into one error that starts with `where`."""
+    """Turn any exception of the client inside the block into an `error` that starts with `where`."""
     from huggingface_hub import get_session
 
     if get_session().timeout.read is None:
@@ -56,9 +56,9 @@ def _explain(error: BaseException) -> str:
 
 
 def fetch_tables(place: str) -> Path:
-    """Download parquet files from the Hub, `org/name[/FOLDER][@REVISION]`; return their folder in the cache.
+    """Download parquet files from the Hub, `org/name[/FOLDER][@REVISION]`, to its cache; return their folder.
 
-    If the Hub does not answer, cached files of the commit, or of the branch's last known one, are used.
+    If the Hub does not answer, the cached files of the commit, or of the branch's last known one, are used.
     """
     from huggingface_hub import snapshot_download
 

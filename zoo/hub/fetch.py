@@ -1,4 +1,4 @@
-"""`zoo.open`, `zoo.load`, `zoo.pull`: open a release by name; the Hub's via huggingface_hub's cache."""
+"""`zoo.open`, `zoo.load`, `zoo.pull`: from a name to a release; downloads use huggingface_hub's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.release import Release, format
 from zoo.release.schema import LIBRARY
 
 _TEXTS = (format.CONFIG, format.RECIPE, format.METRICS, format.HISTORY, format.CARD)
-_RECORD = ".hub.json"  # in a local folder: the last commit pulled or pushed, by repository
+_RECORD = ".hub.json"  # in a user's folder: the last commit pulled or pushed, by repository
 TENSORS = (format.WEIGHTS, format.CENTERS, format.IMAGES)
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ def open(
 
     Args:
         name: a folder, a shipped release, or `"org/name[@revision]"`, a Hub repository with a release or a
-            model in timm's format; the first that exists is opened. Explicitly: `"./folder"`,
-            `"shipped:name"`, `"hf-hub:org/name[@revision]"`, or the address of its page. `"timm:ARCH.TAG"`
-            means timm's own weights. An open release is opened again.
-        revision: branch, tag or commit of a Hub repository, by default the branch `main`. A commit that is
-            in the cache is opened without a request.
-        cache_dir: where downloads are kept, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1` only
-            the cache is used.
-        token: access token for the Hub; by default the one that huggingface_hub has stored.
+            model in timm's format; the first of these that exists. To name one kind only: `"./folder"`,
+            `"shipped:name"`, `"hf-hub:org/name[@revision]"`, or the address of the repository's page. Also
+            `"timm:ARCH.TAG"`, timm's own weights; or an open `Release`, which is reopened.
+        revision: branch, tag or commit of a Hub repository, by default the branch `main`. A cached commit
+            is opened without a request.
+        cache_dir: folder of downloads, by default huggingface_hub's cache. With `HF_HUB_OFFLINE=1` only
+            cached files are used.
+        token: access token for the Hub; by default the one stored by huggingface_hub.
 
     Raises:
-        ReleaseError: naming what was looked for and the nearest release, or what the folder lacks.
+        ReleaseError: if there is no such release, with the nearest name, or if its folder is incomplete.
     """
     return Release.at(folder_of(resolve(name, revision), token=token, cache_dir=cache_dir))
 
@@ -62,16 +62,16 @@ def load(
     token: str | bool | None = None,
     **model_kwargs: Any,
 ) -> nn.Module:
-    """Load a pretrained encoder as a timm model, in training mode like `timm.create_model`'s: call `.eval()`.
+    """Load a pretrained encoder as a timm model, in training mode as from `timm.create_model`: call `eval()`.
 
     Args:
-        name: of the release, see `zoo.open`.
-        num_classes: 0 for the headless encoder, `[B, 3, H, W]` -> features `[B, D_f]`; N for a fresh
+        name: which release, see `zoo.open`.
+        num_classes: 0 for the headless encoder, `[B, 3, H, W]` -> features `[B, D_f]`; N for a new
             classifier of N classes, initialised by timm from torch's global generator.
-        head: `"centers"` for the classifier defined by the learned class centers.
+        head: `"centers"` for the classifier made of the learned class centers.
         revision: branch, tag or commit of a Hub repository.
-        device: of the model.
-        dtype: of its floating-point tensors; by default the one that timm builds with.
+        device: the model's device.
+        dtype: dtype of its floating-point tensors; by default the one that timm builds with.
         cache_dir: as in `zoo.open`.
         token: as in `zoo.open`.
         model_kwargs: timm's, e.g. `features_only=True`, `in_chans=1`, `img_size=64`, `drop_path_rate=0.1`.
@@ -91,10 +91,10 @@ def pull(
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
 ) -> Release:
-    """Download a complete release and verify every byte against its recorded hashes.
+    """Download a complete release, and compare every byte with the recorded hashes.
 
-    `out` is a new folder for a copy that can be changed; by default the release stays in the Hub's cache.
-    Other arguments are those of `zoo.open`. ReleaseError names the repository or folder at fault.
+    `out` is a new folder to copy it to, where it can be modified; by default it stays in the Hub's cache.
+    The other arguments are those of `zoo.open`. A `ReleaseError` names the repository or folder at fault.
     """
     ref = resolve(name, revision)
     release = Release.at(folder_of(ref, token=token, cache_dir=cache_dir))
@@ -113,12 +113,12 @@ def pull(
 
 
 def base_of(folder: Path, repo_id: str) -> str | None:
-    """Return the commit of `main` that a folder was last pulled from or pushed as, if one is recorded."""
+    """Return the commit of `main` that a folder was last pulled from or pushed to; None if not recorded."""
     return read_object(folder / _RECORD).get(repo_id)
 
 
 def note_base(folder: Path, repo_id: str, commit: str) -> None:
-    """Record the commit of `main` that a folder was pulled from or pushed as."""
+    """Record the commit of `main` that a folder was pulled from or pushed to."""
     record = {**read_object(folder / _RECORD), repo_id: commit}
     write_text(folder / _RECORD, json.dumps(record) + "\n")
 
@@ -129,7 +129,7 @@ def is_release_file(name: str) -> bool:
 
 
 def release_files(folder: Path) -> dict[str, Path]:
-    """Return the files of the release in a folder by name; other files do not belong to it."""
+    """Return the release's files in a folder, by name, without the folder's other files."""
     return {file.name: file for file in sorted(folder.iterdir()) if is_release_file(file.name)}
 
 
@@ -140,10 +140,10 @@ def folder_of(
     cache_dir: str | Path | None = None,
     weights: bool = True,
 ) -> Path:
-    """Return the folder of a release, downloading from the Hub what is not in huggingface_hub's cache.
+    """Return the folder of a release; downloads from the Hub what is not in huggingface_hub's cache.
 
-    Only files of a release are fetched, tensors after `config.json` was validated, and the encoder's only
-    with `weights`. If the Hub does not answer, cached files of the revision are used.
+    Only a release's files are downloaded, the tensors after `config.json` has been validated; without
+    `weights`, not the encoder's. If the Hub does not answer, the revision's cached files are used.
     """
     if ref.path is not None:
         if not isdir(ref.path):
@@ -160,7 +160,7 @@ def folder_of(
 
     folder = fetch([*_TEXTS, format.PICTURES], ref.revision)
     config = format.read_config(folder)
-    # a plain timm model's centers are part of its weights
+    # a plain timm model has its centers in the weights' file
     tensors = (format.CENTERS, format.IMAGES) if config["zoo"]["recipe_sha256"] else ()
     wanted = [name for name in tensors if config["zoo"].get(format.HASHED[name])]
     wanted += [format.WEIGHTS] if weights else []

@@ -1,7 +1,7 @@
-"""Three-way merge of a release: changes in its folder and on the Hub since their common version.
+"""Three-way merge of a release's folder and its Hub repository, relative to their common version.
 
-Changes of one side are kept, conflicting changes are refused. Files are compared, in `metrics.json` each
-evaluation, and in the card the notes and the metadata that zoo does not write.
+What one side changed is kept; what both changed differently is refused. The parts compared are files, single
+evaluations in `metrics.json`, and in the card the notes and the metadata that zoo does not write.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from zoo.hub.names import ModelRef
 from zoo.release import Release, card, format, provenance
 from zoo.release.schema import identity
 
-_EVALUATION, _CARD = "evaluation ", "README.md: "  # prefixes for parts that are not files
+_EVALUATION, _CARD = "evaluation ", "README.md: "  # prefixes of parts that are not files
 _TEXT, _NOTES, _TAGS = f"{_CARD}text outside the notes", f"{_CARD}notes", f"{_CARD}tags"
-_WRITTEN = ("library_name", "pipeline_tag", "datasets", "base_model", "model-index")  # zoo writes these
+_WRITTEN = ("library_name", "pipeline_tag", "datasets", "base_model", "model-index")  # by zoo, in a card
 _DERIVED = {_TEXT, *(f"{_CARD}{key}" for key in _WRITTEN)}
 
 
 def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: str | bool | None) -> None:
-    """Merge into a release's folder what others changed in a repository between two commits.
+    """Merge into a release's folder what others changed in a repository between commits `base` and `theirs`.
 
-    Without a base, their common version, the two sides must not contradict each other. Figures of weights
-    that this release replaces are not taken over. A licence written into the card becomes the release's.
+    Without `base`, the common version, the two sides must not differ in any part that both have. Evaluations
+    of weights that this release replaces are not merged. A licence edited in the card becomes the release's.
 
     Raises:
-        ReleaseError: naming what both sides changed, and both versions; the folder is then unchanged.
+        ReleaseError: naming the part that both sides changed, and both versions; the folder is unchanged.
     """
     folder = release.path
 
@@ -49,7 +49,7 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
     old = _parts(fetched(base), repo_id) if base else {}
     ours, new = _parts(folder, repo_id), _parts(fetched(theirs), repo_id)
     was, here, there = (side.get(format.WEIGHTS) for side in (old, ours, new))
-    replaced = there == was != here  # by new weights here
+    replaced = there == was != here  # by new weights on this side
     changed = [key for key in {**old, **ours} if old.get(key) != ours.get(key) and not key.startswith(_CARD)]
     if here != there and changed and not replaced:
         raise conflict(format.WEIGHTS)
@@ -57,10 +57,10 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
     for key in {**old, **ours, **new}:
         was = old.get(key)
         there = was if replaced and key.startswith(_EVALUATION) else new.get(key)
-        # cards that zoo writes lack metadata that others added: only an edit on the Hub can remove them
+        # zoo's own cards never have metadata that others added: only an edit on the Hub removes them
         others = key.startswith(_CARD) and key not in {*_DERIVED, _NOTES}
         here = ours.get(key, was if others else None)
-        derived = key in _DERIVED and there is not None  # it would be rewritten anyway
+        derived = key in _DERIVED and there is not None  # zoo would overwrite it
         if there not in (was, here) and (here != was or derived):
             raise conflict(key)
         if (chosen := there if here == was else here) is not None:
@@ -77,7 +77,7 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
             write_atomic(folder / name, partial(shutil.copyfile, source / name))
         else:
             (folder / name).unlink()
-    # each step is atomic: if interrupted, repeating the merge finishes it
+    # each write is atomic: after an interruption, a repetition finishes
     entries = [value for key, value in merged.items() if key.startswith(_EVALUATION)]
     metrics, config = {**merged[format.METRICS], "evaluations": entries}, merged[format.CONFIG]
     write_text(folder / format.METRICS, format.to_json(metrics))
@@ -95,20 +95,20 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
 
 
 def _parts(folder: Path, repo_id: str) -> dict[str, Any]:
-    """Return the parts of a release to compare, by name; for most files the SHA-256."""
+    """Return the parts of a release that are compared, by name; for most files the SHA-256."""
     config, metrics = format.read_config(folder), format.read_metrics(folder)
     texts = format.read_text(folder / format.CARD), card.render(folder, config)
     written, own = (ModelCard(card.addressed(text, repo_id)) for text in texts)
     data, expected = (dict(each.data.to_dict()) for each in (written, own))  # type: ignore[no-untyped-call]
     license, stated = config["pretrained_cfg"]["license"], data.pop("license", None)
     stated = data.pop("license_name", stated)
-    if stated not in (None, license, *provenance.license_on_hub(license)):  # changed only on the card
+    if stated not in (None, license, *provenance.license_on_hub(license)):  # edited only in the card
         config["pretrained_cfg"]["license"] = stated
     parts = {name: config["zoo"].get(format.HASHED[name]) for name in TENSORS}
     for name, file in release_files(folder).items():
         if name not in (*TENSORS, format.CARD):
             parts[name] = format.sha256(file)
-    config["zoo"].pop(format.HASHED[format.IMAGES], None)  # the list is not always uploaded
+    config["zoo"].pop(format.HASHED[format.IMAGES], None)  # images are not always pushed
     for entry in metrics.pop("evaluations"):
         parts[f"{_EVALUATION}{json.dumps(identity(entry), sort_keys=True)}"] = entry
     data["tags"] = sorted({*(data.get("tags") or ())} - {*(expected.pop("tags", None) or ())}) or None

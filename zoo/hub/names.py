@@ -1,4 +1,4 @@
-"""Resolve the names of releases, without importing torch or contacting a server."""
+"""Resolves names of releases. Imports no torch and makes no requests."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ModelRef:
     kind: Literal["folder", "hub", "shipped"]
     target: str
     revision: str | None = None
-    path: Path | None = None  # the folder, if it is on this machine
+    path: Path | None = None  # the folder, if on this machine
 
     @property
     def spelling(self) -> str:
-        """An unambiguous name; for a folder in the Hub's cache its repository and commit."""
+        """The unambiguous name; for a folder in the Hub's cache, its repository and commit."""
         path = Path(self.target)
         if self.kind == "folder" and (cached := cached_commit(path)):
             return ModelRef("hub", *cached).spelling
@@ -52,7 +52,7 @@ class ModelRef:
 
 
 def named(release: Release | str | Path) -> str | Path:
-    """Return the name or folder that opens a release: a name unchanged, or an open release's folder."""
+    """Return the name or folder that opens a release: a name is unchanged, an open release gives its own."""
     if isinstance(release, str | Path):
         return release
     if isinstance(path := getattr(release, "path", None), Path):
@@ -67,10 +67,10 @@ def cached_commit(folder: Path) -> tuple[str, str] | None:
 
 
 def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef:
-    """Resolve a name; names and revisions are those of `zoo.open`.
+    """Resolve a name to a folder, Hub repository or shipped release; arguments as in `zoo.open`.
 
     Raises:
-        ReleaseError: if the name cannot be resolved; with the nearest name.
+        ReleaseError: for an unknown name, with the nearest one, or for a revision of a local release.
     """
     name = named(name)
     text = str(name)
@@ -102,7 +102,7 @@ def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef
 
 
 def repository(text: str, revision: str | None = None) -> ModelRef:
-    """Parse a repository `org/name[@revision]`; ReleaseError if it cannot be one."""
+    """Parse a repository, `org/name[@revision]`; raise a `ReleaseError` if it is malformed."""
     text = f"{text}@{revision}" if revision else text
     found = _REPOSITORY.fullmatch(text)
     if found is None:

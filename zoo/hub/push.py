@@ -1,7 +1,7 @@
-"""`zoo.push`: upload a release folder to a repository on the Hub, in one commit.
+"""`zoo.push`: publishes a release folder to a repository on the Hub, in one commit.
 
-Nobody's work is lost: the commit names its parent, and what others have changed since the version this
-release is based on is merged first (`zoo.hub.merge`), or refused.
+No work is lost: the commit names its parent, and what others changed since the version that this release is
+based on is merged first (`zoo.hub.merge`), or the push is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".onnx", ".gg
 _PUBLIC = {"digits", "cifar10", "cifar100"}
 
 Ready = tuple[Release, str, dict[str, Any]]
-"""A release that passed all checks, the branch, and the contents of the repository by file name."""
+"""A release that can be published, the branch, and the repository's content by file name."""
 
 
 def push(
@@ -37,27 +37,27 @@ def push(
     revision: str | None = None,
     base: str | None = None,
 ) -> str:
-    """Publish a release on the Hub. Repeating a push changes nothing, or finishes an interrupted one.
+    """Publish a release on the Hub; repeating a push changes nothing, or completes an interrupted one.
 
-    The release is checked before anything is sent. Its files are uploaded in one commit, which also removes
-    files of a release that are gone here; other files stay. What others changed since the last pull or push
-    is merged into the local folder first, or refused.
+    The release is checked before anything is sent. Its files are uploaded in one commit; release files that
+    are no longer here are deleted there, other files stay. What others changed there since the last pull or
+    push is merged into its folder first, or the push is refused.
 
     Args:
         release: a `Release`, or the name of one, see `zoo.open`.
-        repo_id: the repository, `"org/name"`; created if there is none.
-        private: create it as private; an existing public one is then refused.
-        token: access token with write permission; by default the one that huggingface_hub has stored.
+        repo_id: the repository, `"org/name"`; created if it does not exist.
+        private: create the repository as private; an existing public one is refused.
+        token: access token with write permission; by default the one stored by huggingface_hub.
         revision: the branch to push to, by default `main`; created from `main` if it does not exist.
-        base: the revision that this release is based on, if the folder does not record it, or to replace what
-            is there.
+        base: the revision that this release is based on, if the folder does not record it, or to replace
+            what is on the Hub.
 
     Returns:
         The address of the commit, `https://huggingface.co/org/name/tree/COMMIT`.
 
     Raises:
-        ReleaseError: if the release fails a check, the repository has something else, conflicts or was
-            changed meanwhile, or the Hub refuses or cannot be reached.
+        ReleaseError: if the release cannot be published, the repository has another model, conflicts with
+            the release or changed meanwhile, or the Hub refuses or cannot be reached.
     """
     release, branch, contents = prepare(release, repo_id, revision)
     ref, api = ModelRef("hub", repo_id, branch), HfApi(token=token, library_name=LIBRARY)
@@ -73,7 +73,7 @@ def push(
             release, branch, contents = prepare(release, repo_id, revision)
         elif held := [name for name in old if name.endswith(_WEIGHTS)]:
             raise ReleaseError(f"{ref}: holds {held[0]} of another model; choose another repository")
-        made = api.create_commit(  # skips unchanged files and empty commits
+        made = api.create_commit(  # skips unchanged files and makes no empty commit
             repo_id,
             [CommitOperationAdd(name, content) for name, content in contents.items()]
             + [CommitOperationDelete(name) for name in old if is_release_file(name) and name not in contents],
@@ -87,13 +87,13 @@ def push(
 
 
 def prepare(release: Release | str | Path, repo_id: str, revision: str | None = None) -> Ready:
-    """Check a release and return what a push would send, without contacting a server.
+    """Check a release, and return what a push would send; makes no request to `repo_id`.
 
     Raises:
-        ReleaseError: if the release fails a check, or `repo_id` cannot be pushed to.
+        ReleaseError: if the release cannot be published, or `repo_id` is malformed.
     """
     branch = str(repository(repo_id, revision or constants.DEFAULT_REVISION).revision)
-    release = open_release(release)  # again, to include changes made through another object
+    release = open_release(release)  # reopen: changes made through another object are published
     if release.is_plain:
         raise ReleaseError(f'{release.path}: found a plain timm model; "zoo convert" makes a release of it')
     check_release(release)
@@ -102,7 +102,7 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     contents: dict[str, Any] = {**release_files(release.path)}
     contents[format.CARD] = card.addressed(release.card, repo_id).encode()
     public = release.config["zoo"]["dataset"].get("source") in _PUBLIC
-    if format.IMAGES in contents and not public:  # it reveals whether a given image was trained on
+    if format.IMAGES in contents and not public:  # whoever has an image could tell if it was trained on
         del contents[format.IMAGES]
         config = format.read_json(release.path / format.CONFIG)
         del config["zoo"][format.HASHED[format.IMAGES]]

@@ -1,4 +1,4 @@
-"""The release folder that `pretrain` writes, the Hub stores, and `zoo.load`, timm and transformers read."""
+"""The release folder, which `pretrain` writes, the Hub stores, and `zoo.load`, timm and transformers read."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The model card, `README.md`, rendered by `card.md.j2` from the release's other files."""
+"""The model card, `README.md`, rendered with `card.md.j2` from the release's other files."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from zoo.release import format, provenance, schema
 from zoo.release.schema import LIBRARY, in_order, metric_title, split_words
 
 Facts = Mapping[str, Any]
-# Text between these marks is the user's and is kept when evaluations or pictures are added.
+# The text between these lines is the user's; it is kept when the card is rendered again.
 _NOTES_BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->"
 _NOTES_END = "<!-- End of your notes; zoo writes everything outside them anew. -->"
 NOTES = re.compile(f"({re.escape(_NOTES_BEGIN)}\n)(.*?)({re.escape(_NOTES_END)})", re.DOTALL)
-"""The user's notes in a card, group 2, between their marks."""
-_ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # in every card
+"""Matches the user's notes in a card: group 2, between the marks."""
+_ADDRESS = re.compile(r'^release = zoo\.open\("([^"]+)"\)', re.MULTILINE)  # every card has it
 _STATED = ("library_name", "license", "license_name", "pipeline_tag", "datasets", "base_model", "model-index")
 _HUB_DATASETS = {"cifar10": "uoft-cs/cifar10", "cifar100": "uoft-cs/cifar100"}
 
 
 def escaped(text: str) -> str:
-    """Return a text escaped so that no character ends a table cell or begins a tag."""
+    """Escape characters that would end a table cell or begin a tag."""
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[int] = (0,)) -> str:
-    """Return a Markdown table without a final newline; columns not in `left` are aligned right."""
+    """Return a Markdown table without a trailing newline; columns not in `left` are right-aligned."""
     rule = ["---" if place in left else "---:" for place in range(len(head))]
     lines = [[*map(escaped, head)], rule, *([*map(escaped, row)] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def render(folder: Path, config: Facts) -> str:
-    """Return the card of the release in `folder`, with the user's notes from the present one."""
+    """Return the card of the release in `folder`, keeping the user's notes from the existing card."""
     metrics, recipe, old = format.read_metrics(folder), format.read_recipe(folder), folder / format.CARD
     about, evaluations = config["zoo"], metrics["evaluations"]
     notes = NOTES.search(format.read_text(old)) if old.is_file() else None
@@ -57,7 +57,7 @@ def render(folder: Path, config: Facts) -> str:
         overlapping=any(e.get("train_set", {}) is None for e in evaluations),
         papers=bibtex(about["objective"], recipe),
         pictures={file.stem for file in folder.glob(format.PICTURES)},
-        repo=f"ORG/{about['name']}",  # `addressed` writes the repository
+        repo=f"ORG/{about['name']}",  # `addressed` fills in the repository
         snapshot=format.snapshot_of(metrics["training"]),
         start=provenance.start_of(recipe),
         stock=not backbones.is_own(config["architecture"]),
@@ -69,9 +69,9 @@ def render(folder: Path, config: Facts) -> str:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Lock a release, yield its config and metrics for changes, and write both and the card.
+    """Lock a release, yield its config and metrics to modify, then write both and the card.
 
-    ReleaseError if the release is read-only or cannot be written.
+    Raises a `ReleaseError` if the release is read-only or cannot be written.
     """
     if format.is_read_only(folder):
         raise ReleaseError(f"{folder}: shipped, downloaded or not zoo's, which do not change; open a copy")
@@ -85,7 +85,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def addressed(card: str, repo_id: str) -> str:
-    """Return the card with `repo_id` as the repository that its example code loads from."""
+    """Return the card with `repo_id` as the repository that its code loads from."""
     found = _ADDRESS.search(card)
     if found is None:
         return card
@@ -94,7 +94,7 @@ def addressed(card: str, repo_id: str) -> str:
 
 
 def check_card(folder: Path, config: Facts) -> None:
-    """Raise ReleaseError if a card's metadata, above all its model-index, disagree with the record."""
+    """Raise a `ReleaseError` if a card's metadata, above all the model-index, differ from the record."""
     file = folder / format.CARD
     recorded = _metadata(config, format.read_recipe(folder), format.read_metrics(folder)).to_dict()  # type: ignore[no-untyped-call]
     try:
@@ -108,7 +108,7 @@ def check_card(folder: Path, config: Facts) -> None:
 
 
 def _metadata(config: Facts, recipe: Facts, metrics: Facts) -> ModelCardData:
-    """Return the card's metadata, with the numbers of `metrics` to two decimals in the model-index."""
+    """Return the card's metadata; its model-index has the numbers in `metrics`, to two decimals."""
     zoo, objective = config["zoo"], config["zoo"]["objective"]
     task = "image-classification" if config["num_classes"] else "image-feature-extraction"
     dataset, start = hub_dataset(zoo["dataset"]), _on_hub(provenance.start_of(recipe))
@@ -141,13 +141,13 @@ def _metadata(config: Facts, recipe: Facts, metrics: Facts) -> ModelCardData:
 
 
 def hub_dataset(dataset: Facts) -> str | None:
-    """Return the name of the training data on the Hub, if they are there."""
+    """Return a data set's Hub id, or None if it is unknown."""
     names = (str(dataset.get("source")), *str(dataset.get("name")).split()[:1])
     return dataset.get("hub_id") or next(filter(None, map(_HUB_DATASETS.get, names)), None)
 
 
 def _on_hub(name: str | None) -> str | None:
-    """Return the repository of weights that a recipe names, if they are on the Hub."""
+    """Return the Hub repository of the weights that a recipe names; None if they are not on the Hub."""
     kind, _, rest = (name or "").partition(":")
     return {"timm": f"timm/{rest}", "hf-hub": rest.partition("@")[0]}.get(kind)
 
@@ -160,7 +160,7 @@ def _loss_and_method(recipe: Facts) -> list[str]:
 
 
 def bibtex(name: str, recipe: Facts) -> str:
-    """Return the BibTeX entries of the objective `name` and of the methods a recipe adds; '' if none."""
+    """Return the BibTeX entries for the objective `name` and for the recipe's other methods; or ''."""
     objective = recipe.get("objective") or {}
     parts = {key for key in ("feature_transform", "distill") if objective.get(key)}
     used = {name, *parts, *_loss_and_method(recipe)}
@@ -173,7 +173,7 @@ def _results(evaluations: Sequence[Facts]) -> Iterator[EvalResult]:
     for entry in evaluations:
         settings = _settings({**(entry.get("settings") or {}), "seed": entry.get("seed")})
         config = f"{entry['protocol']} ({settings})" if settings else entry["protocol"]
-        if not entry.get("own", True):  # others may have the same name
+        if not entry.get("own", True):  # other data may have the same name
             config += f", images {(entry.get('test_set') or {}).get('sha256', '')[:8]}"
         for name, value in entry["metrics"].items():
             if in_order([name]) and value is not None:
@@ -186,14 +186,14 @@ def _results(evaluations: Sequence[Facts]) -> Iterator[EvalResult]:
                     dataset_config=config,
                     dataset_split=split_words(entry),
                     metric_type=name,
-                    # The Hub shows this name beside the value, and not the configuration.
+                    # The Hub shows this name beside the value, but not the configuration.
                     metric_name=f"{metric_title(name)}, {entry['protocol']} (%)",
                     metric_value=round(value, 2),
                 )
 
 
 def _table(evaluations: Sequence[Facts]) -> str:
-    """Return a table with one row per evaluation: protocol, data, split and metrics."""
+    """Return a Markdown table with a row for each evaluation: protocol, data, split, metrics, settings."""
     names = in_order(name for entry in evaluations for name in entry["metrics"])
     head = ["Protocol", "Data", "Split", *(f"{metric_title(name)} (%)" for name in names), "Settings"]
     rows = []
@@ -208,7 +208,7 @@ def _table(evaluations: Sequence[Facts]) -> str:
 
 
 def _settings(settings: Facts) -> str:
-    """Return `name: value; ...` of the values that are not None."""
+    """Format the settings that are not None as `name: value; ...`."""
 
     def text(value: object) -> str:
         return f"{value:.6g}" if isinstance(value, float) else str(value).strip("[]")

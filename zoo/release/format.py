@@ -1,7 +1,7 @@
-"""The files of a release folder, or of timm's: names, hashes, reading, and atomic replacement.
+"""The files of a release folder or a plain timm model: names, hashes, reading, and replacing all at once.
 
-New files are collected in a folder of their own. Renaming that folder to `.writing` commits them: whoever
-opens the release after a crash moves the remaining files into place.
+New files are gathered in a staging folder. Renaming that folder to `.writing` commits them: after a crash,
+whoever opens the release next moves the remaining ones into place.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ METRICS = "metrics.json"
 HISTORY = "history.json"
 CARD = "README.md"
 EXAMPLE = "example.png"
-DRAWN = ("features", "centers", "scores", "balance", "accuracy", "curves")  # a release's own pictures
+DRAWN = ("features", "centers", "scores", "balance", "accuracy", "curves")  # drawn by zoo
 PICTURES = "*.png"
-PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # file names of pictures that a release may have
-LOCK = ".lock"  # held while the record is changed; not part of the release
+PICTURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.png")  # names of pictures that a release may have
+LOCK = ".lock"  # held by the process that changes the record; not part of the release
 LICENSE = "apache-2.0"
 HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_sha256"}
 HASHED[IMAGES] = "images_sha256"
-_WRITING, _STALE = ".writing", ".stale"  # folder of new files; file in it with names of old ones to remove
-_MAX_TEXT_BYTES = 8 << 20  # limit of config, metrics, history and card, many times what 10,000 classes need
+_WRITING, _STALE = ".writing", ".stale"  # folder of new files; file in it that lists old ones to remove
+_MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Preprocessing of an image for the encoder at test time, in timm's terms."""
+    """How an image becomes the encoder's input at test time, in timm's terms."""
 
     input_size: int  # height and width in pixels
-    crop_pct: float  # share of the resized image's side that the central crop keeps, in (0, 1]
+    crop_pct: float  # fraction of the resized image that the center crop keeps, in (0, 1]
     interpolation: str  # "bilinear", "bicubic", ...
     mean: tuple[float, ...]  # per channel, of pixels in [0, 1]
     std: tuple[float, ...]
@@ -59,19 +59,19 @@ class Preprocess:
 
 
 def holds_release(folder: Path) -> bool:
-    """Whether there is a release in `folder`, or a committed one that a crash left incomplete."""
+    """Whether `folder` contains a release, or one that a crash left partly moved into place."""
     return isfile(folder / CONFIG) or isfile(folder / _WRITING / CONFIG)
 
 
 def read_text(file: Path) -> str:
-    """Read a text file of the release; ReleaseError if it is missing, not text, or far too large."""
+    """Read a text file of the release; raise a `ReleaseError` if it is missing, not text or far too large."""
     if not isfile(file):
         raise ReleaseError(f"{file.parent}: no release, {file.name} is missing")
     return files.read_text(file, _MAX_TEXT_BYTES, ReleaseError)
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object; ReleaseError if the file is missing or something else."""
+    """Read a JSON object; raise a `ReleaseError` if the file is missing or not a JSON object."""
     try:
         data = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -82,23 +82,23 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def to_json(data: Mapping[str, Any]) -> str:
-    """Return the text of a JSON file of the release."""
+    """Serialize a JSON file of the release."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes in a safetensors file; ReleaseError if the file is damaged."""
+    """Return the shapes that a safetensors file declares; raise a `ReleaseError` if it is incomplete."""
     if not isfile(file):
         raise ReleaseError(f"{file.parent}: {file.name} is missing")
     try:
-        with safe_open(file, "pt") as tensors:  # as `load_file` does; checks sizes and offsets
+        with safe_open(file, "pt") as tensors:  # as in `load_file`; it checks sizes and offsets
             return {name: (*tensors.get_slice(name).get_shape(),) for name in tensors.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise ReleaseError(f"{file}: expected a whole safetensors file: {error}") from None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the `config.json` of a release or a plain timm model; ReleaseError names an invalid key."""
+    """Read the `config.json` of a release or a plain timm model; a `ReleaseError` names the wrong key."""
     if isdir(folder / _WRITING):
         with writing(f"{folder}: what an interrupted writer left", ReleaseError):
             complete(folder)
@@ -110,7 +110,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a `config.json` that timm wrote (https://hf.co/docs/timm/hf_hub) to that of a release."""
+    """Convert a `config.json` written by timm to a release's, see https://hf.co/docs/timm/hf_hub."""
     from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_data_config
 
     where, weights = folder / CONFIG, folder / WEIGHTS
@@ -121,14 +121,14 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     classes = raw.get("num_classes", args.get("num_classes", cfg.get("num_classes", 0)))
     if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
-    fetched = isfile(weights)  # otherwise only the description was requested
+    fetched = isfile(weights)  # else only the metadata was requested
     shapes, recorded = (read_shapes(weights), known_sha256(weights)) if fetched else ({}, None)
     shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
     linear = bool(classes) and len(shape) == 2 and shape[0] == classes
     width = shape[1] if linear else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
     names = raw.get("label_names") or cfg.get("label_names")
-    if not isinstance(names, list):  # ImageNet's words if timm knows them, else numbers
+    if not isinstance(names, list):  # ImageNet's class names if timm knows them, else indices
         subset = infer_imagenet_subset({"num_classes": classes})
         info = ImageNetInfo(subset) if subset else None
         names = [info.index_to_description(index) if info else index for index in range(classes)]
@@ -163,25 +163,25 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_default_pool(architecture: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the architecture's arguments without the default pooling, which timm's export adds."""
+    """Return the architecture's arguments without its default pooling, which timm's export adds."""
     import timm
     import torch
 
     kept = {key: value for key, value in args.items() if key not in ("num_classes", "in_chans")}
     if [*kept] == ["global_pool"]:
-        with suppress(Exception), torch.device("meta"):  # constructors may raise anything; loading reports it
+        with suppress(Exception), torch.device("meta"):  # from any of 1,400 constructors; loading reports it
             default, given = (str(timm.create_model(architecture, **each)) for each in ({}, kept))
             return {} if given == default else kept
     return kept
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read and check `metrics.json`: `training`, `evaluations`, perhaps `example`."""
+    """Return the checked content of `metrics.json`: `training`, `evaluations` and optionally `example`."""
     return checked_metrics(read_json(folder / METRICS), folder / METRICS)
 
 
 def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the validated content of `metrics.json`; ReleaseError names what is missing or invalid."""
+    """Validate the content of `metrics.json`; a `ReleaseError` names what is missing or of the wrong type."""
     schema.check(schema.Metrics, metrics, str(file))
     entries = enumerate(metrics["evaluations"])
     checked = [schema.checked_evaluation(entry, f"{file}: evaluation {i}") for i, entry in entries]
@@ -189,13 +189,13 @@ def checked_metrics(metrics: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def is_read_only(folder: Path) -> bool:
-    """Whether a release folder must not change: it is shipped, downloaded, or a plain timm model."""
-    file = folder / METRICS  # in huggingface_hub's cache this is a link to a shared blob
+    """Whether a release's folder must not change: it is shipped, in a cache, or a plain timm model."""
+    file = folder / METRICS  # in huggingface_hub's cache, a symlink to a shared blob
     return not isfile(file) or file.is_symlink() or catalog.is_shipped(folder)
 
 
 def read_recipe(folder: Path) -> dict[str, Any]:
-    """Read `recipe.yaml` as plain values; ReleaseError if it is missing or not a YAML mapping."""
+    """Read `recipe.yaml` as plain values; raise a `ReleaseError` if it is missing or not a YAML mapping."""
     file = folder / RECIPE
     recipe = load_yaml(read_text(file), str(file), ReleaseError)
     if not isinstance(recipe, dict):
@@ -208,7 +208,7 @@ def read_recipe(folder: Path) -> dict[str, Any]:
 
 
 def snapshot_of(training: Mapping[str, Any]) -> str | None:
-    """Return the progress of a snapshot's training, e.g. "epoch 300 of 400"; None for other releases."""
+    """Return a snapshot's progress, "epoch 300 of 400"; None if the release is not a snapshot."""
     facts = training.get("snapshot")
     return f"epoch {facts.get('epoch')} of {facts.get('of_epochs')}" if isinstance(facts, Mapping) else None
 
@@ -220,7 +220,7 @@ def sha256(file: Path) -> str:
 
 
 def known_sha256(file: Path) -> str:
-    """Return the SHA-256 of a file, cached in `$XDG_CACHE_HOME/zoo` while size and times are unchanged."""
+    """Return a file's SHA-256, cached below `$XDG_CACHE_HOME/zoo` until its inode, size or times change."""
     status = file.stat()
     key = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     entry = files.cache_folder("sha256") / hashlib.sha256(os.fsencode(key)).hexdigest()
@@ -233,17 +233,17 @@ def known_sha256(file: Path) -> str:
 
 
 def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None:
-    """Verify the SHA-256 of `file`, from the cache unless `every_byte`; ReleaseError names both hashes."""
+    """Compare the SHA-256 of `file`, a cached one unless `every_byte`; a `ReleaseError` names both hashes."""
     if (found := (sha256 if every_byte else known_sha256)(file)) != expected:
         raise ReleaseError(f"{file}: sha256 {found}, but {CONFIG} records {expected}")
 
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder whose files replace the release in `folder` if the block succeeds.
+    """Yield an empty folder; its files replace the release in `folder` when the block ends without an error.
 
-    Files are renamed into place and never overwritten, so that readers keep the old files they have mapped.
-    Files that no release writes stay, other pictures included.
+    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. Other
+    files stay, including pictures that zoo did not draw.
     """
     exists = folder.exists()
     if exists:
@@ -262,16 +262,16 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 def complete(folder: Path) -> None:
-    """Move committed files that a stopped writer left into place, if there are any; `config.json` last.
+    """Move new files that an interrupted writer left into place, if there are any; `config.json` comes last.
 
-    Several processes may do so at once. OSError if the folder cannot be changed.
+    Two processes may do so at the same time. Raises an `OSError` if the folder cannot be changed.
     """
     new = folder / _WRITING
     if not isdir(new):
         return
     with suppress(FileNotFoundError):
         for name in (new / _STALE).read_text(encoding="utf-8").splitlines():
-            if Path(name).name == name:  # the folder may come from a stranger
+            if Path(name).name == name:  # the folder may be untrusted
                 (folder / name).unlink(missing_ok=True)
     names = [file.name for file in new.iterdir() if file.name != _STALE]
     for name in sorted(names, key=lambda name: (name == CONFIG, name)):

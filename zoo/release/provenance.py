@@ -1,4 +1,4 @@
-"""The origin of a release's weights: initial weights and teachers, licence, history of the training."""
+"""Provenance of a release's weights: initial weights, teachers, licence and training history."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from zoo.errors import ReleaseError
 from zoo.release import format, schema
 
 START, TEACHERS = "init.release", "objective.distill.teachers"
-_MOST_ROWS, _MOST_CLASS_ROWS = 400, 8  # in a history: more than a plot can show, in 100 kB
+_MOST_ROWS, _MOST_CLASS_ROWS = 400, 8  # of a history: more than a figure can show, in 100 kB
 
 LICENSES = frozenset(files("zoo.release").joinpath("licenses.txt").read_text(encoding="utf-8").split())
-"""Those of https://huggingface.co/docs/hub/repositories-licenses, June 2026; any other is `other` there."""
+"""Listed at https://huggingface.co/docs/hub/repositories-licenses, June 2026; any other is `other`."""
 
 
 def license_on_hub(license: str) -> tuple[str, str | None]:
@@ -29,27 +29,27 @@ def license_on_hub(license: str) -> tuple[str, str | None]:
 
 
 def start_of(recipe: Mapping[str, Any]) -> str | None:
-    """Return the weights that a recipe's training started from; None for random weights and conversions."""
+    """Return the release that a recipe's training started from; None for random weights or a conversion."""
     start = (recipe.get("init") or {}).get("release")
     return start if isinstance(start, str) else None
 
 
 def teachers_of(recipe: Mapping[str, Any]) -> list[str]:
-    """Return the teachers in a recipe, in order."""
+    """Return the names of a recipe's teachers for distillation, in the recipe's order."""
     distill = (recipe.get("objective") or {}).get("distill")
     teachers = distill.get("teachers") if isinstance(distill, Mapping) else None
     return [name for name in teachers if isinstance(name, str)] if isinstance(teachers, list) else []
 
 
 def began_with(recipe: Mapping[str, Any]) -> str:
-    """Describe the initial weights and teachers of a recipe's training; '' if there are none."""
+    """Describe a recipe's initial weights and teachers in words; '' if it has neither."""
     start, teachers = start_of(recipe), ", ".join(f'"{name}"' for name in teachers_of(recipe))
     words = [f'started from "{start}"' if start else "", f"learned from {teachers}" if teachers else ""]
     return " and ".join(filter(None, words))
 
 
 def origins(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
-    """Return key, name and recorded hash of a training's initial weights and teachers."""
+    """Return the recipe key, name and recorded hash of a training's initial release and of each teacher."""
     start, teachers = start_of(recipe), teachers_of(recipe)
     rows = [] if start is None else [(START, start, training.get("init_weights_sha256"))]
     hashes = training.get("teacher_sha256") or [None] * len(teachers)
@@ -59,19 +59,19 @@ def origins(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> list[tupl
 
 
 def sha256_of(key: str, config: Mapping[str, Any]) -> str:
-    """Return the hash that a training records for a release named at `key`, given its `config.json`."""
+    """Return the hash that a training records for the release at recipe key `key` with this `config.json`."""
     return str(config["zoo"]["weights_sha256"]) if key == START else teacher_sha256(config)
 
 
 def teacher_sha256(config: Mapping[str, Any]) -> str:
-    """Hash everything that determines a teacher's logits: encoder, centers and pixel normalisation."""
+    """Hash what determines a teacher's outputs: encoder, centers and the normalisation of pixels."""
     zoo, pixels = config["zoo"], config["pretrained_cfg"]
     parts = [zoo["weights_sha256"], zoo["centers_sha256"], [*pixels["mean"]], [*pixels["std"]]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def check_public(folder: Path) -> None:
-    """Raise ReleaseError if the recipe names a path on this machine as initial weights or teacher."""
+    """Raise a `ReleaseError` if the recipe names its initial weights or teachers by a local path."""
     for key, name, _ in origins(format.read_recipe(folder), {}):
         if name.startswith(("/", "~", "./", "../")) or isdir(name):
             expected = "expected a published one: push it first, and train from ORG/NAME"
@@ -81,11 +81,11 @@ def check_public(folder: Path) -> None:
 def gather_history(
     rows: Sequence[Mapping[str, Any]], class_rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """Build `history.json` from the rows of metrics.jsonl and classes.jsonl; None if there are none.
+    """Make `history.json` from the rows of metrics.jsonl and classes.jsonl; None if there are none.
 
-    `{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`. If
-    there are more than 400 rows, neighbours are averaged in blocks, at the step of the last; `rows` has the
-    block sizes. Null: not recorded. At most 8 class rows are kept, evenly spaced and including the last.
+    `{"format": 1, "rows": [R], "columns": {"step": [R], "epoch": [R], NAME: [R]}, "classes": [{...}]}`. Above
+    400 rows, each is the mean of a block of neighbours, at the step of its last; `rows` has the block sizes.
+    Null marks a value that was not recorded. Up to 8 class rows are kept, evenly spaced, including the last.
     """
     import numpy as np
     import pandas as pd
@@ -108,14 +108,14 @@ def gather_history(
 
 
 def history_rows(history: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a history in the form of metrics.jsonl, without values that were not recorded."""
+    """Return a history's rows in the form of metrics.jsonl, without values that were not recorded."""
     columns = history["columns"]
     rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
 def read_history(folder: Path) -> dict[str, Any] | None:
-    """Read `history.json` in `folder`, None if there is none; ReleaseError names an invalid key."""
+    """Read `history.json` in `folder`, None if there is none; a `ReleaseError` names the wrong key."""
     if not (file := folder / format.HISTORY).exists():
         return None
     history = format.read_json(file)

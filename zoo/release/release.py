@@ -1,4 +1,4 @@
-"""`Release`: a release folder as an object. Code that needs torch is imported on use."""
+"""`Release`: a release folder as an object. Imports torch only when a method needs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A release folder and its checked `config.json`; all other files are read and checked on access."""
+    """A release folder and its checked `config.json`; everything else is read and checked on access."""
 
     path: Path
     config: Facts = field(repr=False)
@@ -52,7 +52,7 @@ class Release:
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """The exact recipe of the training, overrides applied; for a plain timm model what is known."""
+        """The exact recipe of the training, with overrides applied; for a plain timm model, what is known."""
         if not self.is_plain:
             return format.read_recipe(self.path)
         zoo, arch = self.config["zoo"], self.config["architecture"]
@@ -65,25 +65,25 @@ class Release:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """`{"format": 1, "training": {...}, "evaluations": [...]}`; for the entries see `add_evaluation`."""
+        """`{"format": 1, "training": {...}, "evaluations": [...]}`, see `add_evaluation` for an entry."""
         plain = {"format": 1, "training": {}, "evaluations": []}
         return plain if self.is_plain else format.read_metrics(self.path)
 
     @property
     def history(self) -> dict[str, Any] | None:
-        """The recorded rows of the training, see `gather_history`; None without any."""
+        """The recorded training metrics, see `gather_history`; None if there are none."""
         return None if self.is_plain else provenance.read_history(self.path)
 
     @property
     def images(self) -> dict[str, ImageList]:
-        """The images trained on ("train") and measured on ("test"), by content; empty if not listed."""
+        """Content ids of the training ("train") and test ("test") images; empty if they are not listed."""
         from zoo.release import tensors
 
         return tensors.read_images(self.path, self.config)
 
     @cached_property
     def centers(self) -> Centers | None:
-        """The learned class centers, or None if the objective has none."""
+        """The learned class centers, or None when the objective has none."""
         from zoo.release import tensors
 
         return tensors.read_centers(self.path, self.config)
@@ -100,7 +100,7 @@ class Release:
 
     @property
     def preprocess(self) -> format.Preprocess:
-        """The preprocessing of the encoder's input."""
+        """How images become the encoder's input."""
         cfg = self.config["pretrained_cfg"]
         mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
         how = cfg["crop_pct"], cfg["interpolation"], mean, std, cfg["crop_mode"]
@@ -109,7 +109,7 @@ class Release:
     def transform(self, training: bool = False) -> Callable[[Any], Any]:
         """Return timm's transform from a PIL image of any mode to the encoder's input `[3, H, W]`; see `rgb`.
 
-        With `training`, timm's own random crops, flips and colours for this input.
+        With `training`, it is timm's augmentation for this input: random crops, flips and color jitter.
         """
         import timm
         from torchvision import transforms
@@ -133,7 +133,7 @@ class Release:
         from zoo import backbones
         from zoo.release import tensors
 
-        if model_kwargs.get("pretrained") is True:  # timm's users pass it, and every release is
+        if model_kwargs.get("pretrained") is True:  # usual with timm, and true of every release
             del model_kwargs["pretrained"]
         config, weights = self.config, self.path / format.WEIGHTS
         if refused := sorted(backbones.NO_ARGUMENTS - backbones.CHOSEN & model_kwargs.keys()):
@@ -152,16 +152,16 @@ class Release:
             if num_classes:
                 model.reset_classifier(num_classes)  # type: ignore[operator]
             return model.to(device=device, dtype=dtype)
-        except Exception as error:  # 1,400 constructors may raise anything for a user's arguments
+        except Exception as error:  # from any of 1,400 constructors, with arbitrary arguments
             told = f"as {config['architecture']} (device={device}, dtype={dtype})"
             raise ReleaseError(
                 f"{weights}: cannot be loaded {told}: {' '.join(str(error).split())}"
             ) from error
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
-        """Return the k (or all) nearest classes of a PIL image, most probable first, with probabilities.
+        """Return the k (or all) nearest classes of a PIL image with probabilities, most probable first.
 
-        Probabilities are the softmax of the centers' logits, without class prior. The encoder is loaded once.
+        They are the softmax of the centers' logits, without a class prior. The encoder is loaded only once.
         """
         import torch
 
@@ -177,20 +177,20 @@ class Release:
         return self.load().eval().requires_grad_(False)
 
     def require_centers(self) -> Centers:
-        """Return the learned class centers; ReleaseError if there are none."""
+        """Return the learned class centers; raise a `ReleaseError` if there are none."""
         if self.centers is None:
             raise ReleaseError(f"{self.name} has no centers: its objective learned none")
         return self.centers
 
     def verify(self) -> None:
-        """Verify every byte of weights, centers, recipe and image list against the recorded hashes."""
+        """Rehash weights, centers, recipe and image lists, and compare with the recorded hashes."""
         for name, key in () if self.is_plain else format.HASHED.items():
-            if expected := self.config["zoo"].get(key):  # centers and image list are optional
+            if expected := self.config["zoo"].get(key):  # centers and image lists are optional
                 format.check_sha256(self.path / name, expected, every_byte=True)
 
     @property
     def writable(self) -> bool:
-        """Whether evaluations can be added: a local folder, neither shipped nor downloaded."""
+        """Whether evaluations can be added: the folder is writable, neither shipped nor in a cache."""
         return os.access(self.path, os.W_OK) and not format.is_read_only(self.path)
 
     def add_evaluation(self, entry: Facts) -> None:
@@ -204,12 +204,12 @@ class Release:
         with card.changing(self.path) as (_, metrics):
             made, same = metrics["evaluations"], identity(checked)
             place = next((i for i, old in enumerate(made) if identity(old) == same), len(made))
-            made[place : place + 1] = [checked]  # at the same position, since the first of several counts
+            made[place : place + 1] = [checked]  # in the same position: of several, the first one counts
 
     def add_example(self, image: Image.Image, *, credit: str) -> dict[str, float]:
-        """Show a small copy of a PIL image on the card, with a `credit` line on its author and licence.
+        """Add a thumbnail of a PIL image to the card, with `credit`: a sentence on its author and licence.
 
-        Returns the five most probable classes of that copy, `example.png`, with their probabilities.
+        Returns the five most probable classes of the thumbnail, `example.png`, with their probabilities.
         """
         from zoo.release import card
         from zoo.release.tensors import rgb
@@ -224,7 +224,7 @@ class Release:
         return top
 
     def with_license(self, license: str) -> Release:
-        """Set the weights' licence, a Hub identifier or a name; return the reopened release."""
+        """Set the licence of the weights, a Hub identifier or any name; return the release, reopened."""
         from zoo.release import card
 
         with card.changing(self.path) as (config, _):

@@ -1,6 +1,6 @@
-"""What a release's JSON files may hold, as pydantic models, and how its figures are shown. Imports no torch.
+"""Schemas of a release's JSON files, as pydantic models, and formatting of its metrics. Imports no torch.
 
-Unknown keys are refused at every level of `config.json`, so nothing in it can name code or another file.
+Unknown keys of `config.json` are refused, except in `zoo.dataset`, so that none can name code or a file.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pydantic import ConfigDict, Field, model_validator
 from zoo.config import Config, is_number, parse
 from zoo.errors import UNPRINTABLE, ReleaseError
 
-LIBRARY = "contrastive-zoo"  # what the Hub is told, and the tag that releases carry
-MAX_NAME = 96  # characters of a release's name: the Hub's bound
-MAX_PIXELS = 4096  # of an input's side
+LIBRARY = "contrastive-zoo"  # library name on the Hub, and a tag of every release
+MAX_NAME = 96  # characters of a release's name: the Hub's limit
+MAX_PIXELS = 4096  # of an input's height or width
 _MULTILINE = (("description",), ("credit",))  # keys whose values may have several lines
-_MAX_ARGUMENT = 1 << 14  # of a number in `model_args`: above every width, depth and size in timm
+_MAX_ARGUMENT = 1 << 14  # largest number in `model_args`: above every width, depth and size in timm
 LONGEST_NAME = 10_000
 CLASS_NAMES = f"words in UTF-8 without control characters, at most {LONGEST_NAME:,} characters long"
 
@@ -27,7 +27,7 @@ ACCURACIES = {name: name for name in ("accuracy", "balanced_accuracy", "many", "
 ACCURACIES["balanced_accuracy"] = "balanced"
 """Top-1 accuracies in percent, in the order of every table, with their heading."""
 PREFERRED = ("classifier", "linear_full", "linear", "knn")
-"""By which protocol a release is ranked: by the first of these that it was measured by."""
+"""Protocols in order of preference, for tables that show one figure per release or run."""
 
 _RECALL = re.compile(r"recall_at_([1-9][0-9]{0,8})")
 _Text = Annotated[str, Field(max_length=LONGEST_NAME)]
@@ -45,7 +45,7 @@ _Std = Annotated[tuple[_Deviation, _Deviation, _Deviation], Field(strict=False)]
 
 
 class Input(Config):
-    """The fields of `Preprocess`, where a user gives them."""
+    """The fields of `Preprocess`, as a user gives them."""
 
     input_size: _Side
     interpolation: Literal["bilinear", "bicubic"]
@@ -105,7 +105,7 @@ class ReleaseConfig(Config):
     model_args: dict[str, Any]
     pretrained_cfg: _PretrainedCfg
     label_names: _Texts | None = None
-    dtype: Literal["float32"] | None = None  # beside float16 weights, in which transformers would compute
+    dtype: Literal["float32"] | None = None  # for float16 weights, in which transformers would compute
     zoo: _Zoo
 
     @model_validator(mode="after")
@@ -116,7 +116,7 @@ class ReleaseConfig(Config):
 
 
 class Evaluation(_Open):
-    """An entry of `metrics.json`; for its figures see `checked_evaluation`."""
+    """An entry of `metrics.json`; see `checked_evaluation` for its metrics."""
 
     protocol: _Text
     data: _Text
@@ -154,20 +154,20 @@ class History(Config):
 
 
 def check(kind: type[Config], data: object, where: str) -> None:
-    """Validate plain `data`; ReleaseError names the key, what was found and what was expected."""
+    """Validate plain `data`; a `ReleaseError` names the key, what was found and what was expected."""
     check_words(data, where)
     parse(kind, data, where, ReleaseError)
 
 
 def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
-    """Raise ReleaseError for control characters, infinite numbers and excessive `model_args`."""
+    """Raise a `ReleaseError` for control characters, nan, inf, too large numbers or too deep nesting."""
     problem = "nested too deeply" if len(path) > 32 else ""
     if isinstance(data, str):
         text = data.replace("\n", "").replace("\t", "") if path[-1:] in _MULTILINE else data
         problem = f"found control characters, {data[:40]!r}" if UNPRINTABLE.search(text) else ""
     elif isinstance(data, int | float):
         most = _MAX_ARGUMENT if path[:1] == ("model_args",) else (1 << 63) - 1
-        if not abs(data) <= most:  # also refuses NaN
+        if not abs(data) <= most:  # also true for nan
             problem = f"found {str(data)[:20]}, expected a number of at most {most}"
     if problem:
         raise ReleaseError(f'{where}: "{".".join(path)[:200]}": {problem}')
@@ -178,7 +178,7 @@ def check_words(data: object, where: str, path: tuple[str, ...] = ()) -> None:
 
 
 def invalid_class_name(names: Sequence[object]) -> int | None:
-    """Return the index of the first name that a card or terminal cannot show; None if there is none."""
+    """Return the index of the first name that cards or terminals cannot show; None if they can show all."""
     for index, name in enumerate(names):
         if not (isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME) or UNPRINTABLE.search(name):
             return index
@@ -186,35 +186,35 @@ def invalid_class_name(names: Sequence[object]) -> int | None:
 
 
 def recall_k(name: str) -> int | None:
-    """Return k for a metric's name like `recall_at_8`; None for others."""
+    """Return the k of a recall@k metric such as `recall_at_8`; None for any other metric."""
     recall = _RECALL.fullmatch(name)
     return int(recall[1]) if recall else None
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return the metrics that cards and tables show, without repetition, in the order of columns."""
+    """Return the metrics that cards and tables show, without duplicates, in column order."""
     given = {*names}
     recalls = sorted(filter(_RECALL.fullmatch, given), key=lambda name: (len(name), name))
     return [name for name in (*ACCURACIES, "calibration_error", *recalls, "map") if name in given]
 
 
 def metric_title(name: str) -> str:
-    """Return the title of a metric of `in_order` on a card."""
+    """Return a card's title for a metric of `in_order`."""
     titles = {**ACCURACIES, "calibration_error": "calibration error"}
     return "mAP" if name == "map" else (titles.get(name) or f"recall@{recall_k(name)}").capitalize()
 
 
 def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry's `metric` and `value`: the first one of `in_order` that is a number, else None."""
+    """Return an entry's `metric` and `value`: the first numeric one `in_order`; None if there is none."""
     name = next((name for name in in_order(metrics) if is_number(metrics[name])), None)
     return {"metric": name, "value": None if name is None else metrics[name]}
 
 
 def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
-    """Return a complete evaluation entry, with `metric`, `value`, `seed` and `date`, after validation.
+    """Validate an entry, and return it with `metric`, `value`, `seed` and `date` filled in.
 
-    `metric` and `value` are always derived from `metrics`. NumPy's and torch's numbers become Python's.
-    ReleaseError, starting with `where`, names what is missing or invalid.
+    `metric` and `value` are always derived from `metrics`. NumPy and torch numbers become Python's.
+    A `ReleaseError` that starts with `where` names what is missing or of the wrong type.
     """
     try:
         plain = json.loads(json.dumps(entry, default=lambda value: value.item()))  # of NumPy or torch
@@ -229,7 +229,7 @@ def checked_evaluation(entry: object, where: str) -> dict[str, Any]:
 
 
 def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key that identifies an evaluation: a repeated one replaces the earlier one."""
+    """Return the key of an evaluation: a later evaluation with an equal key replaces the earlier one."""
     sets = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     settings = entry.get("settings") or {}
     return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
@@ -241,7 +241,7 @@ def is_own(entry: Mapping[str, Any], data: str) -> bool:
 
 
 def split_words(entry: Mapping[str, Any]) -> str:
-    """Describe the split of an evaluation: the classes it is limited to, and images seen in training."""
+    """Return an evaluation's split, with the number of classes if it is limited to some."""
     words, about = [str(entry["split"])], entry.get("test_set") or {}
     if entry.get("classes_measured"):
         words.append(f"{entry['classes_measured']} of {about.get('num_classes', '?')} classes")

@@ -1,4 +1,4 @@
-"""The parts of a release that need torch: RGB pixels, weights and models, centers, image lists."""
+"""The parts of a release that need torch: RGB conversion, weights and their model, centers, image lists."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class ImageList(NamedTuple):
     """The images of a split, in order."""
 
     ids: NDArray[np.int64]  # [N], see `zoo.data.dataset.content_ids`
-    sha256: str  # of names and labels in the listed copy, see `ImageDataset.describe`
+    sha256: str  # of the listed copy's names and labels, see `ImageDataset.describe`
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert to RGB exactly as timm does, by `image.convert("RGB")`; the EXIF orientation is NOT applied.
 
-    ValueError for grey values that are not 8-bit integers, which `convert` would clip to black or white.
+    Raises a ValueError for grey values other than integers from 0 to 255, which `convert` would clip.
     """
     if image.mode == "RGB":
-        image.load()  # Image.open is lazy, and a truncated file should fail here
+        image.load()  # Image.open is lazy: a truncated file must fail here
         return image
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image)
@@ -48,7 +48,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Convert a user's image as `to_rgb` does; DataError for anything that is not an image or is refused."""
+    """Convert a user's image by `to_rgb`; raise a `DataError` if it is no PIL image or not convertible."""
     if not isinstance(image, Image.Image):
         raise DataError(f"image: found a {type(image).__name__}, expected a PIL image: Image.open(FILE)")
     try:
@@ -58,9 +58,9 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def round_to_half(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Round tensors to float16 values but keep their dtype; None is left out.
+    """Round tensors to float16 values without changing their dtype; None entries are dropped.
 
-    ReleaseError names a tensor with a number beyond float16's range.
+    Raises a `ReleaseError` that names a tensor with values beyond float16's range.
     """
     given = {name: each for name, each in tensors.items() if each is not None}
     rounded = {k: v.half().to(v) if v.is_floating_point() else v for k, v in given.items()}
@@ -70,8 +70,8 @@ def round_to_half(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
 
 
 def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
-    """Memory-map a safetensors file after checking that it is intact and the recorded one."""
-    format.read_shapes(file)  # first, before a damaged file is hashed
+    """Memory-map a safetensors file after checking that it is complete and matches the recorded hash."""
+    format.read_shapes(file)  # before hashing, as the file may claim to be huge
     format.check_sha256(file, sha256)
     return load_file(file)
 
@@ -84,24 +84,24 @@ def build(
     weights: Path,
     kwargs: Mapping[str, Any],
 ) -> nn.Module:
-    """Return the architecture with a file's tensors, those of the classifier only if `classes` is not 0."""
+    """Build the model with a file's tensors, those of its classifier only if `classes` is not 0."""
     try:
         model = _assign(config, classes, state)
         if not kwargs:
             return model
-    except RuntimeError:  # from strict loading
-        if config["zoo"]["recipe_sha256"]:  # zoo's own releases are complete
+    except RuntimeError:  # from the strict load
+        if config["zoo"]["recipe_sha256"]:  # ours, which are complete
             raise
-        # A file from an older timm, which timm converts. With another number of classes timm silently skips
-        # tensors that do not fit; with the file's own number it raises.
+        # A file of an older timm, which timm adapts. With a different number of classes timm silently skips
+        # what does not fit; with the file's own number it raises.
         _create(config, config["num_classes"], kwargs, weights)
-    return _create(config, classes, kwargs, weights)  # arguments may change shapes, which timm converts
+    return _create(config, classes, kwargs, weights)  # arguments may change the tensors: timm adapts them
 
 
 def _assign(config: Mapping[str, Any], classes: int, state: Mapping[str, Tensor]) -> nn.Module:
-    """Build the model on the meta device, and make the file's tensors its parameters.
+    """Build the model on the meta device, and assign the file's tensors to it.
 
-    The result is the same as timm's, which spends most of the time initialising weights it then overwrites.
+    timm spends most of a load initialising weights that are then overwritten; the result is the same.
     """
     ends = config["pretrained_cfg"]["classifier"] or []
     layers = {*()} if classes else {ends} if isinstance(ends, str) else {*ends}
@@ -112,7 +112,7 @@ def _assign(config: Mapping[str, Any], classes: int, state: Mapping[str, Tensor]
         model.load_state_dict(found, assign=True)
         if not any(buffer.is_meta for buffer in model.buffers()):
             return model
-    # buffers that are not in files need values, and so do some older timm architectures during construction
+    # buffers missing from the file need values, and so do some architectures of older timm when built
     model = _create(config, classes, {})
     model.load_state_dict(found, assign=True)
     return model
@@ -125,16 +125,16 @@ def _create(
     arguments, cfg = {**config["model_args"], **kwargs}, dict(config["pretrained_cfg"])
     cfg |= {key: config[key] for key in ("num_classes", "label_names") if key in config}
     if weights is not None:
-        # by file: before timm 1.0.29 `local-dir:` fails if there is a second safetensors file
+        # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
         arguments["pretrained"], cfg["file"] = True, str(weights)
     return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
 def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
-    """Return the learned class centers of the release in `folder`, or None if its objective has none.
+    """Return the learned class centers of the release in `folder`, or None when its objective has none.
 
-    A plain timm model's are its linear classifier. ReleaseError if the file is missing, damaged, not the
-    recorded one, or does not match the classes.
+    For a plain timm model they are its linear classifier. Raises a `ReleaseError` if the file is missing,
+    damaged, not the recorded one, or does not fit the classes.
     """
     zoo = config["zoo"]
     if not zoo["has_centers"]:
@@ -162,9 +162,9 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
 
 
 def write_images(lists: Mapping[str, ImageList], file: Path) -> None:
-    """Write the content ids `[N]` of the images that a release was trained and measured on, by split.
+    """Write the content ids `[N]` of each split's images, on which a release was trained or evaluated.
 
-    The lists' hashes are in the header's metadata, under one key, since safetensors does not order several.
+    The lists' hashes are in the header's metadata, under one key: safetensors writes several in any order.
     """
     hashes = json.dumps({split: lists[split].sha256 for split in sorted(lists)})
     ids = {split: torch.tensor(each.ids) for split, each in lists.items()}
@@ -172,7 +172,7 @@ def write_images(lists: Mapping[str, ImageList], file: Path) -> None:
 
 
 def read_images(folder: Path, config: Mapping[str, Any]) -> dict[str, ImageList]:
-    """Return a release's image lists by split, if any; ReleaseError if they are not the recorded ones."""
+    """Return a release's image lists by split, {} without any; raise a `ReleaseError` for a mismatch."""
     file, about = folder / format.IMAGES, config["zoo"].get("dataset", {})
     if (sha256 := config["zoo"].get("images_sha256")) is None:
         return {}

@@ -1,4 +1,4 @@
-"""`write_release`: write a trained encoder as a release folder; checks before it is published."""
+"""`write_release`: from a trained encoder to a release folder; and the checks before one is published."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def write_release(
     license: str = format.LICENSE,
     dtype: Literal["float32", "float16"] = "float32",
 ) -> Release:
-    """Write the release folder atomically: if interrupted, it has either the old release or the new one.
+    """Write a release folder; if interrupted, it contains the old release or the new one.
 
-    `encoder` is a timm model without classifier, `arch` built with `model_args`. With `centers` `[C, D_f]`,
-    `model.safetensors` also has the classifier they define, if the architecture's is one linear layer on
-    pooled features; else only the headless encoder. `name` is the weights' name, `arch.tag`; `class_names`
-    are the training data's C classes, `dataset` has plain facts (`name`, on the Hub `hub_id`), `recipe_text`
-    is the exact recipe. `metrics`: `{"training": {...}, "evaluations": [...]}`, see `Release.add_evaluation`;
-    `history` comes from `provenance.gather_history`; `images` are those trained on ("train") and measured on
-    ("test"), `pictures` PNG files by name. For dtype "float16" encoder and centers must be rounded already.
-    Other files in `folder` stay. ReleaseError says which parts do not match.
+    `encoder` is a timm model without a classifier: `arch` built with `model_args`. With `centers` `[C, D_f]`,
+    `model.safetensors` has them as the encoder's classifier, if that is one linear layer on the pooled
+    features; otherwise it is the headless encoder. `name` is the weights' name, `arch.tag`; `class_names` are
+    the C classes of the training data; `dataset` describes it (`name`, `hub_id` if on the Hub); `recipe_text`
+    is the exact recipe. `metrics` is `{"training": {...}, "evaluations": [...]}`, see
+    `Release.add_evaluation`; `history` comes from `provenance.gather_history`; `images` lists the training
+    ("train") and test ("test") images; `pictures` are PNG files by name. For dtype "float16" the caller has
+    rounded encoder and centers. Other files in `folder` stay. A `ReleaseError` names parts that do not match.
     """
     folder = Path(folder)
     if (classes := getattr(encoder, "num_classes", None)) != 0:
         raise ReleaseError(f"encoder: found num_classes={classes}, expected a timm model with num_classes=0")
-    # contiguous, as it will be loaded: another layout would change the order of sums
+    # contiguous, as it will be loaded: another memory format sums in another order
     encoder = copy.deepcopy(encoder).cpu().to(memory_format=torch.contiguous_format)
     encoder.eval().requires_grad_(False)
     backbones.check_input(encoder, preprocess.input_size)
@@ -66,14 +66,14 @@ def write_release(
     record = {"format": 1, "training": {}, "evaluations": [], **metrics}
     record = format.checked_metrics(record, folder / format.METRICS)
     default: Mapping[str, Any] = model.pretrained_cfg  # type: ignore[assignment]
-    fixed = bool(default.get("fixed_input_size", False))  # timm would then use the preprocessing's size
+    fixed = bool(default.get("fixed_input_size", False))  # then timm would build for the preprocessing's size
     names = {"label_names" if model is not encoder else "class_names": list(class_names)}
     config: dict[str, Any] = {
         "architecture": arch,
         "num_classes": int(model.num_classes),  # type: ignore[arg-type]
         "num_features": int(model.num_features),  # type: ignore[arg-type]
         "model_args": {**({"img_size": default["input_size"][-1]} if fixed else {}), **model_args},
-        "pretrained_cfg": {  # of the defaults only the names of first and last layer
+        "pretrained_cfg": {  # of the default weights' config, only the names of the first and last layers
             "tag": name.split(".", 1)[-1],
             "custom_load": False,
             **asdict(preprocess),
@@ -119,7 +119,7 @@ def write_release(
                 config["zoo"][key] = format.sha256(staging / file)
         (staging / format.CARD).write_text(card.render(staging, config), encoding="utf-8")
         (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
-        check_release(written := Release.at(staging))  # never write a release that cannot be read
+        check_release(written := Release.at(staging))  # what fails here could not be read by anyone
         loaded = written.load(dtype=next(encoder.parameters()).dtype).eval()
         if not agree(output(loaded, preprocess.input_size), output(encoder, preprocess.input_size)):
             raise ReleaseError(f"{name}: {arch} with {model_args} does not compute what the encoder does")
@@ -127,9 +127,9 @@ def write_release(
 
 
 def check_release(release: Release) -> None:
-    """Check that all files of a release are readable, have the recorded hashes and match each other.
+    """Check that every file of a release can be read, matches its hash and fits the others.
 
-    ReleaseError names the first that does not. The card's metadata are checked by `card.check_card`.
+    A `ReleaseError` names the first that does not. `card.check_card` checks the card's metadata.
     """
     release = Release.at(release.path)
     release.load(head="centers" if release.config["num_classes"] else None)
@@ -138,7 +138,7 @@ def check_release(release: Release) -> None:
 
 
 def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | None:
-    """Return encoder and centers as a timm classifier, or None if the architecture has no such head."""
+    """Return encoder + centers as a timm classifier, or None if its head is not one linear layer."""
     model: Any = copy.deepcopy(encoder)
     with torch.random.fork_rng(devices=[]):
         model.reset_classifier(len(centers.weight))
@@ -153,7 +153,7 @@ def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | 
 
 
 def noise(*shape: int) -> Tensor:
-    """Return random images, always the same ones."""
+    """Return Gaussian noise from a fixed seed."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -165,6 +165,6 @@ def output(model: nn.Module, size: int) -> Tensor:
 
 
 def agree(found: Tensor, expected: Tensor) -> bool:
-    """Whether two outputs agree up to float32 rounding at their magnitude."""
+    """Whether two outputs agree within float32 rounding error relative to their magnitude."""
     atol = 1e-4 * float(expected.abs().max())
     return found.shape == expected.shape and torch.allclose(found, expected, 1e-3, atol)
