@@ -17,7 +17,7 @@ from zoo.backbones import cifar as cifar  # imported for its registration with t
 from zoo.errors import ReleaseError, ZooError, did_you_mean, first_line
 
 _NOT_ARGUMENTS = {"self", "args", "kwargs", "device", "dtype", "num_classes"}
-CHOSEN = {"features_only", "out_indices", "feature_cls"}  # options of timm's factory for loading
+CHOSEN = {"features_only", "out_indices", "feature_cls"}  # timm factory arguments that a load may set
 _FACTORIES = (timm.create_model, timm.models.build_model_with_cfg)
 NO_ARGUMENTS = {name for factory in _FACTORIES for name in inspect.signature(factory).parameters} - {"kwargs"}
 NO_ARGUMENTS |= {"arch", "num_classes", "pruned", "device", "dtype", *CHOSEN}
@@ -111,13 +111,13 @@ def check_encoder(model: nn.Module, size: int) -> None:
 
 
 def check_input(model: nn.Module, size: int) -> Any:
-    """Check that `model` accepts images `[2, 3, size, size]`, and return its output.
+    """Check that `model` accepts images `[2, 3, size, size]`, and return its output for zeros.
 
     Runs the model once in evaluation mode without gradients: neither BatchNorm statistics nor random number
     generators change, and every module's mode is restored.
 
     Raises:
-        ZooError: naming the architecture, the size, the model's own reason and the argument that helps.
+        ZooError: naming the architecture, the size, the model's own error and an argument that may help.
     """
     like = next(model.parameters(), torch.empty(0))
     cuda = [like.device] if like.device.type == "cuda" else []
@@ -136,14 +136,14 @@ def check_input(model: nn.Module, size: int) -> Any:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode inside the block, and restore the mode of each of its parts."""
+    """Put a module into evaluation mode inside the block, and restore the mode of each submodule."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         yield
     finally:
         for part, training in modes:  # parents come first, so that a child's own mode prevails
-            part.train(training)  # not just the flag: a class may override it
+            part.train(training)  # not `part.training = training`: a class may override `train`
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def keeping_memory() -> Iterator[None]:
     set_option(_TRIM, -1)
     try:
         yield
-    finally:  # after the last block, to what glibc's thresholds grow to by themselves
+    finally:  # after the last block, set the largest values that glibc's dynamic thresholds reach
         _KEEPING.pop()
         for option, value in () if _KEEPING else ((_MMAPS, 65_536), (_LARGE, 32 << 20), (_TRIM, 64 << 20)):
             set_option(option, value)

@@ -45,9 +45,9 @@ default_cfgs = generate_default_cfgs(
 
 
 class Subsample(nn.Module):
-    """The shortcut of option A: every other pixel, and zeros in the new channels.
+    """Parameter-free shortcut (option A): every `stride`-th pixel, and zeros in the new channels.
 
-    The zeros are added on both sides, as in the code of the long-tail literature (LDAM, PaCo), so that its
+    The zeros go on both sides, as in the code of the long-tail literature (LDAM, PaCo), so that its
     weights can be used here. The paper does not say where they go.
     """
 
@@ -95,7 +95,7 @@ class CifarResNet(ResNet):  # type: ignore[misc]  # timm has no types
         self.to(device=device, dtype=dtype)
 
     def forward_intermediates(self, x: Tensor, indices: int | list[int] | None = None, **kwargs: Any) -> Any:
-        """Return feature maps like timm's ResNet, preceded by one more, the stem's."""
+        """Return feature maps as timm's ResNet does, but `indices` do not count the stem's map."""
         taken, _ = feature_take_indices(len(self.feature_info), indices)
         return super().forward_intermediates(x, [1 + index for index in taken], **kwargs)
 

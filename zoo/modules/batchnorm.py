@@ -37,13 +37,13 @@ class _Ghost(_BatchNorm):
         return self.act(self.drop(out)) if isinstance(self, BatchNormAct2d) else out
 
     def _normalize(self, x: Tensor) -> Tensor:
-        norm: Any = self  # has all buffers: the conversion refuses others
+        norm: Any = self  # it has all buffers: the conversion rejects layers without them
         norm.num_batches_tracked.add_(1)
         groups = max(1, min(self.groups, len(x) // 2))
         affine, settings = (norm.weight, norm.bias), (True, norm.momentum, norm.eps)
         mean, var = norm.running_mean.repeat(groups, 1), norm.running_var.repeat(groups, 1)  # [G, C]
         if len(x) % groups == 0:
-            # row b = i G + g read as channel g C + c of row i: a reshape without a copy, and one call
+            # view row b = i G + g as channels g C + c of row i: no copy, and a single call
             rows = x.reshape(len(x) // groups, mean.numel(), *x.shape[2:])
             scale, shift = (each if each is None else each.repeat(groups) for each in affine)
             out = F.batch_norm(rows, mean.view(-1), var.view(-1), scale, shift, *settings).reshape(x.shape)
@@ -78,12 +78,12 @@ def convert_ghost_batchnorm(module: nn.Module, groups: int) -> nn.Module:
 
 
 def ghosts(module: nn.Module) -> list[_Ghost]:
-    """Return every BatchNorm inside `module` with group statistics."""
+    """Return every ghost BatchNorm inside `module`."""
     return [child for child in module.modules() if isinstance(child, _Ghost)]
 
 
 def has_batchnorm(module: nn.Module) -> bool:
-    """Whether any layer computes batch statistics; in evaluation mode none does."""
+    """Whether any BatchNorm is in training mode, and so computes statistics over the batch."""
     return any(isinstance(child, _BatchNorm) and child.training for child in module.modules())
 
 

@@ -15,7 +15,7 @@ class Centers(NamedTuple):
         weight: centers `[C, D_f]`.
         bias: offsets `[C]`.
         class_counts: training images of each class `[C]`, int64; -1: unknown.
-        prototypes: PiCO's unit rows in its projection space `[C, D]`; None for other objectives.
+        prototypes: PiCO's prototypes `[C, D]`, unit rows in projection space; None for other objectives.
         class_names: the C class names; empty for centers outside a release.
     """
 

@@ -1,4 +1,4 @@
-"""Heads on an encoder: projection heads and classifiers; and a trained classifier as teacher."""
+"""Projection heads and classifiers on top of the encoder, and a trained classifier as teacher."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -26,10 +26,10 @@ def projection_head(
 ) -> nn.Sequential:
     """Build `layers` linear layers with ReLU in between: `[B, in_features]` to `[B, out_features]`.
 
-    One layer is MoCo v1's head, two with `hidden` units the MLP of MoCo v2 and PaCo. `batchnorm` adds one
-    before every ReLU (PaCo on CIFAR), `last_batchnorm` one without affine after the last layer (MoCo v3);
-    `last_bias` is for a last layer without BatchNorm. Without `running_statistics` BatchNorm always uses
-    batch statistics.
+    One layer is MoCo v1's head, two with `hidden` units between are the MLP of MoCo v2 and PaCo. `batchnorm`
+    adds BatchNorm before every ReLU (PaCo on CIFAR), `last_batchnorm` after the last layer, without affine
+    parameters (MoCo v3). `last_bias` has no effect with `last_batchnorm`. Without `running_statistics`,
+    BatchNorm uses batch statistics in evaluation mode too.
     """
     head = nn.Sequential()
     *inner, last = pairwise([in_features, *[hidden] * (layers - 1), out_features])
@@ -45,7 +45,7 @@ def projection_head(
 
 
 def unit_rows(projected: Tensor) -> Tensor:
-    """Scale rows `[B, D]` to unit length, at least in float32, also after autocast."""
+    """Scale rows `[B, D]` to unit length, in at least float32, even under autocast."""
     return F.normalize(to_float32(projected), dim=1)
 
 
@@ -56,12 +56,12 @@ def full_logits(classifier: nn.Module, features: Tensor) -> Tensor:
 
 
 class CosineClassifier(nn.Module):
-    """The cosine between features `[B, D]` and each of C classes' weights: `[B, C]`; see `full_logits`.
+    """Cosine similarity of features `[B, D]` and the weights of C classes: `[B, C]`; see `full_logits`.
 
-    Source, also of the initial values: github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear).
+    Source, including the initialisation: github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear).
     """
 
-    running_norm: Tensor  # of the features in training
+    running_norm: Tensor  # moving average of the features' norm in training
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -75,9 +75,9 @@ class CosineClassifier(nn.Module):
 
 
 class ScaledClassifier(nn.Linear):
-    """A fixed linear classifier, `[B, D]` to `[B, C]`, with a learned factor for each class (LWS).
+    """A frozen linear classifier, `[B, D]` to `[B, C]`, with a learned scale for each class (LWS).
 
-    Source: https://arxiv.org/abs/1910.09217; github.com/facebookresearch/classifier-balancing (and bias).
+    Source: https://arxiv.org/abs/1910.09217; github.com/facebookresearch/classifier-balancing (with bias).
     """
 
     def __init__(self, features: int, classes: int) -> None:
@@ -95,7 +95,7 @@ class ScaledClassifier(nn.Linear):
 
 @torch.no_grad()
 def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return weight `[C, D]` and bias `[C]`, detached, of a linear classifier with the same decisions.
+    """Return weight `[C, D]` and bias `[C]`, detached, of a linear classifier with the same predictions.
 
     For a cosine classifier these are its unit weights divided by the typical norm of features: an image's own
     norm does not change the order of classes, and logits are close to the cosines seen in training.
@@ -108,7 +108,7 @@ def as_linear(classifier: nn.Module) -> tuple[Tensor, Tensor]:
     return classifier.weight.detach(), classifier.bias.detach()  # type: ignore[operator]
 
 
-Normalization = tuple[Sequence[float], Sequence[float]]  # of pixels in 0..1: (x - mean) / std, by channel
+Normalization = tuple[Sequence[float], Sequence[float]]  # mean and std by channel, for pixels in 0..1
 
 
 class Teacher(nn.Module):
@@ -117,9 +117,9 @@ class Teacher(nn.Module):
     Always in evaluation mode and without gradients; part of the state, so that a resumed training keeps it.
 
     Args:
-        encoder: headless, `[B, 3, H, W] -> [B, D_f]`; kept, not copied.
-        centers: of the classes to predict, in their order.
-        own: normalisation of images the encoder was trained with; `given`: that of the images it receives.
+        encoder: headless, `[B, 3, H, W] -> [B, D_f]`; used directly, not copied.
+        centers: one for each class to predict, in the order of the classes.
+        own: the normalisation that the encoder was trained with; `given`: the normalisation of its inputs.
         sha256: of the teacher's release, 64 hexadecimal digits.
     """
 

@@ -46,7 +46,7 @@ class MomentumEncoder(nn.Module):
             order = order.view(-1, size, groups // size).transpose(0, 1).flatten()
         images = self.ranks.gather(x)[order[start : start + n]]
         if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-            images = images.contiguous(memory_format=torch.channels_last)  # gathering makes rows contiguous
+            images = images.contiguous(memory_format=torch.channels_last)  # gathering loses the memory format
         for ghost in ghosts(self.module):
             ghost.groups, ghost.images = max(1, groups // size), n
         keys = self.ranks.gather(self.module(images))
@@ -80,12 +80,12 @@ class KeyQueue(nn.Module):
 
     @property
     def valid(self) -> Tensor:
-        """The filled slots `[K]`, bool."""
+        """Mask of the filled slots `[K]`, bool."""
         return torch.arange(len(self.keys), device=self.filled.device) < self.filled
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> None:
-        """Overwrite the oldest slots with `keys` `[B, D]` and `labels` `[B]`, row by row, for any B."""
+        """Overwrite the oldest slots with `keys` `[B, D]` and `labels` `[B]`, as if row by row, for any B."""
         given, size = len(keys), len(self.keys)
         keys, labels = keys[-size:], labels[-size:]
         offset = torch.arange(given - len(keys), given, device=self.pointer.device)

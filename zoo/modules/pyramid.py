@@ -13,10 +13,10 @@ from zoo.errors import ZooError
 class FeatureMaps(nn.Module):
     """Names an encoder's feature maps: images `[B, 3, H, W]` to an ordered dict of `[B, C_i, H_i, W_i]`.
 
-    torchvision's `FCN` and `DeepLabV3` take it as backbone, with one map named `out`. `channels` are the C_i.
+    torchvision's `FCN` and `DeepLabV3` use it as backbone, with one map named `out`. `channels` are the C_i.
 
     Args:
-        encoder: of `zoo.load(name, features_only=True, out_indices=...)`, or timm's.
+        encoder: from `zoo.load(name, features_only=True, out_indices=...)`, or timm's equivalent.
         names: one for each map; by default "0", "1", ..., from the finest. ZooError for another number of
             names, or another kind of model.
     """
@@ -46,7 +46,7 @@ class FeaturePyramid(nn.Module):
     """A feature pyramid over any timm encoder: a backbone for torchvision's detectors.
 
     Lateral and top-down convolutions (Lin et al. 2017, https://arxiv.org/abs/1612.03144) to `out_channels`,
-    and one coarser map named `pool`. torchvision's own `BackboneWithFPN` takes only ResNets.
+    and one coarser map named `pool`. torchvision's own `BackboneWithFPN` accepts only ResNets.
     """
 
     def __init__(self, encoder: nn.Module, out_channels: int = 256) -> None:

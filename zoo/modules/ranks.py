@@ -34,7 +34,7 @@ class Ranks:
         self._patient: Any = None if self.alone else dist.new_group(backend="gloo", timeout=timedelta(days=7))
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Return the rows of all ranks `[N, ...]`, given this one's `[n, ...]` of any type.
+        """Return the rows of all ranks `[N, ...]`, given this rank's `[n, ...]` of any dtype.
 
         Differentiable: a rank's rows receive the sum of all ranks' gradients.
         """
@@ -69,7 +69,7 @@ class Ranks:
         """
         if self.alone:
             return values
-        ballot = torch.tensor(values)  # on the CPU, where the group is gloo's beside NCCL too
+        ballot = torch.tensor(values)  # on the CPU, for which gloo is used even beside NCCL
         dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
         return tuple(ballot.tolist())
 

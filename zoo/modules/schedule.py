@@ -22,9 +22,9 @@ class Scheduled(Config):
     kind: Literal["linear", "cosine"]
     """Shape of the schedule: linear, or half a cosine."""
     start: Annotated[float, Field(ge=0, le=1)]
-    """At the first update."""
+    """Value at the first update."""
     end: Annotated[float, Field(ge=0, le=1)]
-    """At the end of the training."""
+    """Value at the end of the training."""
 
 
 def section_or_value(value: Any) -> str:
