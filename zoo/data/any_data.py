@@ -1,4 +1,4 @@
-"""The entry point for data: turns whatever a caller passes into a configuration and an image location."""
+"""The entry point for data: turns what a caller passes into a configuration and the location of images."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _config(source: Any, *, has_test: bool = False) -> DataConfig:
 
 
 def detect(root: Path) -> DataConfig | None:
-    """Detect a folder's layout: parquet files, train/CLASS/IMAGE, CLASS/IMAGE or only images; None: none."""
+    """Detect a folder's layout: parquet, train/CLASS/IMAGE, CLASS/IMAGE or only images; None if none fits."""
     return _detect_parquet(root) or _detect_tree(root)
 
 
@@ -96,7 +96,7 @@ def _detect_tree(root: Path) -> DataConfig | None:
 def _holds(root: Path, config: DataConfig) -> bool:
     """Return whether a folder contains the files that a source reads."""
     source = sources.as_archive(config.source)
-    if source.kind in sources.CIFAR:  # archives share a folder
+    if source.kind in sources.CIFAR:  # one folder may contain both archives
         archives = [sources.cifar_archive(kind, root) for kind in sources.CIFAR]
         return any(map(isdir, archives)) or sources.are_cifar_shards(sources.cifar_shards(root), source.kind)
     if isinstance(source, Parquet):
@@ -107,10 +107,10 @@ def _holds(root: Path, config: DataConfig) -> bool:
 
 
 def resolve(data: Data, own: DataConfig | None) -> Given:
-    """Return the location of `own`, the data that a recipe names (without a folder for None), or other data.
+    """Return a recipe's `own` data with their location if `data` is one or None, else `data` as other data.
 
-    A folder counts as the own source's location if it contains that source's files, or nothing recognisable,
-    since data may be downloaded to it. Images in memory count as the own data if they are the same.
+    A folder counts as the own data's location if it contains the files of their source, or no recognisable
+    data, since data may be downloaded to it. Images in memory count as the own data if they are the same.
     """
     if own is None:
         return as_data(data)
@@ -121,7 +121,7 @@ def resolve(data: Data, own: DataConfig | None) -> Given:
         return Given(own, path, is_own=True)
     given = as_data(data)
     is_same = given.config.source == own.source and not (given.config.long_tail or given.config.subset)
-    # a spec of data with a holdout too: used whole, it would contain images that were trained on
+    # so is a spec of data with a holdout: as other data, it would include images that were trained on
     is_own = is_same and (isinstance(given.root, MemoryImages) or own.holdout is not None)
     return Given(own, given.root, is_own=True) if is_own else given
 
@@ -141,9 +141,9 @@ def all_as_test(config: DataConfig) -> DataConfig:
 
 
 def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, Split | None]:
-    """Open images that need no labels; return them and their split, if they are one.
+    """Open images, with or without labels; return them and their split, None if they are not a split.
 
-    Without `split`, these are all images of a folder or of data without splits, else those of the test split.
+    Without `split`, opens all images of a folder or of data without splits, otherwise the test split.
     A folder's images may be at any depth; if all are CLASS/IMAGE, they have classes.
     """
     if split not in (None, "train", "test"):

@@ -28,7 +28,7 @@ from zoo.release.tensors import to_rgb
 
 # At 32 pixels, 128 images and their intermediate results fit into a core's cache of 2 MiB.
 CPU_PART = 128
-DETAIL = 1.5  # source pixels per output pixel and side of a crop; JPEGs with more are decoded at lower scale
+DETAIL = 1.5  # JPEGs decoded at a lower scale keep at least this many pixels per output pixel and side
 View = Sequence[ops.Op]
 Key = tuple[int, ...]  # epoch, index of the image; if images may repeat in an epoch, also the position in it
 Sample = tuple[int, list[Tensor] | str]  # an image's index; its views `[1, 3, h, w]`, uint8, or its error
@@ -90,20 +90,20 @@ class TensorViews:
     ) -> tuple[Tensor, ...]:
         """Return a normalised batch `[B, 3, h, w]`, float32, for each view.
 
-        `images` `[B, 3, H, W]`, uint8, are the rows from `start` of a batch of `total` images, by default all
-        of it; `generator` draws for the whole batch. DataError if images are too small.
+        `images` `[B, 3, H, W]`, uint8, are the rows from `start` on of a batch of `total` images, by default
+        the whole batch, for which `generator` always draws. DataError if images are too small.
         """
         mean, std = to_device(torch.tensor([self._mean, self._std]), images.device).view(2, 3, 1, 1)
         total = len(images) if total is None else total
         own_cache = (CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel()))
         step, few = own_cache if images.device.type == "cpu" else (total, total)
         views: list[Tensor] = []
-        for first in range(0, total, step):  # draws also for parts that have no row of this rank
+        for first in range(0, total, step):  # draw for all parts, even those without rows of this rank
             size = min(step, total - first)
             own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
             state = generator.get_state() if few < size else None
             for row in range(own[0], max(own[1], own[0] + 1), few):
-                if state is not None:  # fewer large images fit into the cache; draw again for the whole part
+                if state is not None:  # large images: process few at once, repeating the draws of the part
                     generator.set_state(state)
                 here = slice(first + row - start, first + min(row + few, own[1]) - start)
                 for place, view in enumerate(self._views):
@@ -126,7 +126,7 @@ def augment(images: Tensor, view: View, draws: Draws) -> Tensor:
 
 @dataclass(frozen=True)
 class Samples(Dataset[Sample]):
-    """A data set of `make(key)` for each key, or of the error that reading the image raised."""
+    """Maps each key to `make(key)`, or to the message of the DataError that it raised."""
 
     make: Callable[[Key], list[Tensor]]
 
@@ -138,9 +138,9 @@ class Samples(Dataset[Sample]):
 
 
 def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int, key: Key) -> list[Tensor]:
-    """Return the crop that each view starts with: torchvision's, within 1/255 of Pillow's (bicubic 2/255).
+    """Return each view's initial crop, as torchvision draws it; within 1/255 of Pillow's (bicubic 2/255).
 
-    If a JPEG is decoded at a lower scale (`DETAIL`), a crop's edges move by up to half a pixel there.
+    If a JPEG is decoded at a lower scale (see `DETAIL`), edges move by up to half a pixel of that scale.
     """
     crops = list[Tensor]()
     with opened(dataset.item(key[1]), dataset.name_of(key[1])) as stored, torch.random.fork_rng(devices=[]):
@@ -174,7 +174,7 @@ def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, 
 
 
 def _survive_first_sigterm(_worker: int) -> None:
-    # torchrun and SLURM also send it to child processes, which the training needs to save its state
+    # torchrun and SLURM signal child processes too, but training needs these until its state is saved
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
@@ -185,7 +185,7 @@ def from_workers(
     device: torch.device,
     errors: dict[int, str] | None = None,
 ) -> Generator[tuple[list[int], list[Tensor]]]:
-    """Yield for each list of keys the images' indices and a batch for each view.
+    """Yield, for each list of keys, the images' indices and one batch per view.
 
     An unreadable image raises DataError, or is skipped and noted in `errors` by index.
     """
@@ -207,7 +207,7 @@ def from_workers(
                 errors |= found
             yield places, views
     finally:
-        del batches  # the last reference: stops the workers, also if this generator is not exhausted
+        del batches  # the last reference: stops the workers, even if not all batches were read
 
 
 class TrainLoader:
@@ -215,7 +215,7 @@ class TrainLoader:
 
     Batch number `step` depends only on the arguments and `step`: `stream(k, n)` is bit for bit the tail of
     `stream(0, n)`. Both backends have the same order; views are seeded by seed and step, workers' crops by
-    seed, epoch and image. A rank gets its rows of the batch that one rank would have, on a CPU bit for bit.
+    seed, epoch and image. Each rank gets its rows of a single process's batch, bit for bit on a CPU.
     """
 
     def __init__(
@@ -236,9 +236,9 @@ class TrainLoader:
     ) -> None:
         """Prepare the data; the tensor backend decodes all images here, or maps an earlier run's cache.
 
-        `mean` and `std` are for values in 0..1; `batch_size` is the total of all `world_size` ranks, which
-        divide it; `sampling` as in `epoch_order`. Images are scaled to a square of `image_size` on decoding;
-        None keeps their size. DataError if there is no full batch or an image cannot be read.
+        `mean` and `std` are for values in 0..1; `batch_size` is the total over all ranks, a multiple of
+        `world_size`; `sampling` as in `epoch_order`. Images are scaled to a square of `image_size` on
+        decoding; None keeps their size. DataError if there is no full batch or an image cannot be read.
         """
         if drop_last and len(dataset) < batch_size:
             raise DataError(f"{len(dataset)} images are fewer than one batch of {batch_size}")
@@ -259,7 +259,7 @@ class TrainLoader:
             self._pixels, self._finish = pixels.to(self._device), [TensorViews(views.train, mean, std)]
 
     def stream(self, start: int, stop: int) -> Generator[Batch]:
-        """Yield the batches of steps `start` to `stop` - 1; worker processes end with the iterator."""
+        """Yield the batches of steps `start` to `stop` - 1; worker processes stop with the iterator."""
         generator, steps = torch.Generator(), range(start, stop)
         cropped = from_workers(self._samples, map(self._keys, steps), self._workers, self._device)
         with closing(cropped):
@@ -303,13 +303,13 @@ def eval_images(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
 
-    Pixels are those of timm's evaluation transform for `eval_view` and `crop_mode`; `mean` and `std` are for
-    values in 0..1. An unreadable image raises DataError, or is skipped and noted in `errors` by its index.
+    Applies timm's evaluation transform for `eval_view` and `crop_mode`; `mean` and `std` are for values in
+    0..1. An unreadable image raises DataError, or is skipped and noted in `errors` by its index.
     """
     from timm.data import create_transform
 
     how = {"interpolation": eval_view.interpolation, "crop_pct": eval_view.crop_pct, "crop_mode": crop_mode}
-    # the prefetcher's variant returns uint8, which is normalised in batches; `mean` colours the padding
+    # use_prefetcher: the transform returns uint8, normalised below in batches; `mean` colours the padding
     transform = create_transform(eval_view.size, **how, mean=tuple(mean), use_prefetcher=True)
     samples, device = Samples(partial(whole_image, dataset, transform)), torch.device(device)
     labels, every = torch.from_numpy(dataset.labels.copy()), range(len(dataset))

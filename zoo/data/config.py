@@ -1,4 +1,4 @@
-"""The sections `data` and `views` of a recipe: images, augmentation, evaluation transform.
+"""The `data` and `views` sections of a recipe: images, augmentation, evaluation transform.
 
 Nothing here imports torch. Defaults follow the literature.
 """
@@ -17,7 +17,7 @@ from zoo.errors import DataError, did_you_mean
 
 _ByKind = Field(discriminator="kind")
 KINDS = ("digits", "cifar10", "cifar100", "folder", "list", "parquet")
-Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState takes
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's RandomState accepts
 Triple = Annotated[list[float], Field(min_length=3, max_length=3)]
 PositiveTriple = Annotated[list[Annotated[float, Field(ge=1e-4)]], Field(min_length=3, max_length=3)]
 
@@ -29,15 +29,15 @@ class Digits(Config):
 
 
 class TorchvisionSource(Config):
-    """CIFAR: torchvision's archive in the data folder, or else the Hub's parquet files there."""
+    """CIFAR from torchvision's archive in the data folder, or else from the Hub's parquet files there."""
 
     kind: Literal["cifar10", "cifar100"]
     download: bool = False
-    """Download the archive into the data folder if it has neither archive nor parquet files."""
+    """Download the archive into the data folder if that has neither the archive nor parquet files."""
 
 
 class Folder(Config):
-    """Folders `train/CLASS/IMAGE`, read as by torchvision's ImageFolder, without hidden files."""
+    """Folders `train/CLASS/IMAGE`, read as torchvision's ImageFolder does, without hidden files."""
 
     kind: Literal["folder"] = "folder"
     train: str = Field(default="train", description="Subfolder of the training images.")
@@ -49,7 +49,7 @@ class ListFiles(Config):
 
     kind: Literal["list"] = "list"
     train: str
-    """List of the training images; one whose name ends in .csv has the columns "path,label"."""
+    """List of the training images; a file that ends in .csv has the columns "path,label"."""
     test: str = Field(description="List of the test images.")
 
 
@@ -58,15 +58,15 @@ class Parquet(Config):
 
     kind: Literal["parquet"] = "parquet"
     train: str = "train"
-    """A file, a pattern, or a split: `train` for train.parquet, train-*.parquet and train/*.parquet."""
+    """A file, a pattern, or a split: `train` means train.parquet, train-*.parquet and train/*.parquet."""
     test: str = Field(default="test", description="The same for the test images.")
     image: str = Field(default="img", description="Image column, {bytes, path} or plain bytes.")
     label: str = "label"
-    """Column of integers or strings. Without "img" or "label", the only column of the type is used."""
+    """Column of integers or strings. If "img" or "label" is missing, the only column of its type is used."""
 
 
 class Memory(Config):
-    """Images in a Python program's memory, which must be passed as `data` each time."""
+    """Images in memory, which must be passed as `data` each time."""
 
     kind: Literal["memory"] = "memory"
     name: str = Field(description="Name of the data in tables.")
@@ -78,31 +78,31 @@ Source = Annotated[_Sources, _ByKind, named_by("kind")]
 
 
 class Holdout(Config):
-    """Test images for data without a test split: a share of each class, which is not trained on."""
+    """Holds out a share of each class as test images, for data without a test split."""
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Of each class, rounded, at least one image; a class of one image stays in training."""
+    """Share of each class to hold out, rounded, at least one image; none of a class with a single image."""
     seed: Seed = Field(default=0, description="Seed of the draw.")
 
 
 class LongTail(Config):
-    """How many images of each class are kept for training; see `zoo.data.long_tail`."""
+    """Makes the training split long-tailed: later classes keep fewer images; see `zoo.data.long_tail`."""
 
     profile: Literal["exponential"] = "exponential"
-    """n_c = n_max / imbalance^(c / (C - 1))."""
+    """Images kept of class c of C: n_c = n_max / imbalance^(c / (C - 1)), rounded down."""
     imbalance: Annotated[float, Field(ge=1)] = Field(description="Largest / smallest class, >= 1.")
     seed: Seed = Field(default=0, description="Seed of the selection; the literature uses 0.")
     max_per_class: Annotated[int, Field(ge=1)] | None = None
-    """n_max; by default the size of the smallest class."""
+    """n_max, the images kept of class 0; by default the size of the smallest class."""
 
 
 class Subset(Config):
-    """Keep few labelled images for training, drawn from each class after the long tail."""
+    """Keeps only a few labelled images of each class for training, drawn after the long tail."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of each class to keep, rounded, at least one image."""
     per_class: Annotated[int, Field(ge=1)] | None = None
-    """Images to keep of each class, instead of a fraction."""
+    """Number of images to keep of each class, instead of a fraction."""
     seed: Seed = Field(default=0, description="Seed of the draw.")
 
     @model_validator(mode="after")
@@ -116,22 +116,22 @@ class Candidates(Config):
     """Adds random wrong labels to each image's candidates."""
 
     rate: Annotated[float, Field(ge=0, lt=1)]
-    """Probability of each wrong label; 0: the true label is known."""
+    """Probability that a wrong label is a candidate; 0: the true label is known."""
     seed: Seed = Field(default=0, description="Seed of the draws.")
 
 
 class UniformCandidates(Candidates):
-    """Every wrong label is added with probability `rate`."""
+    """Adds every wrong label to an image's candidates with probability `rate`."""
 
     kind: Literal["uniform"] = "uniform"
 
 
 class GroupedCandidates(Candidates):
-    """Wrong labels from the true label's group are added with probability `rate`, no others."""
+    """Adds wrong labels of the true label's group with probability `rate`, and no others."""
 
     kind: Literal["grouped"] = "grouped"
     groups: list[list[str]]
-    """Class names in each group; every class of the data belongs to exactly one."""
+    """Class names in each group; every class of the data must be in exactly one group."""
 
 
 class DataConfig(Config):
@@ -139,21 +139,21 @@ class DataConfig(Config):
 
     source: Source = Field(description="Where images and labels come from.")
     holdout: Holdout | None = Field(None, exclude_if=lambda value: value is None)  # as in older recipes
-    """For a source without a test split: images held out of the training split, before anything else."""
+    """For a source without a test split: images held out for testing, before any other selection."""
     long_tail: LongTail | None = Field(default=None, description="Applies to the training split only.")
     subset: Subset | None = None
-    """Few labels: a part of each class, drawn after the long tail; training split only."""
+    """Trains on few labels: a part of each class, drawn after the long tail; training split only."""
     partial_labels: Annotated[UniformCandidates | GroupedCandidates, _ByKind] | None = None
-    """Candidate classes for each training image's label, which include the true one."""
+    """Candidate classes for each training image instead of a single label; they include the true one."""
     mean: Triple = [0.485, 0.456, 0.406]
-    """Of the red, green and blue channel, for values in 0..1. Default: ImageNet's."""
+    """Mean of the red, green and blue channels, for values in 0..1. Default: ImageNet's."""
     std: PositiveTriple = Field(default=[0.229, 0.224, 0.225], description="Likewise.")
     image_size: PositiveInt | None = None
-    """Side of the square that training images are scaled to on decoding; null: as stored."""
+    """Side in pixels of the square that training images are scaled to on decoding; null: not scaled."""
 
 
 def path_of(data: Any) -> Path | None:
-    """Return the path that a string or path names, `~` expanded; None for images in memory."""
+    """Return a string or path as a path with `~` expanded; None for images in memory."""
     if isinstance(data, str) and not data:
         raise DataError('data: found "", expected a folder, file or spec; this folder is "."')
     return Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None  # noqa: PTH111
@@ -162,7 +162,7 @@ def path_of(data: Any) -> Path | None:
 def parse_data_spec(text: str) -> tuple[DataConfig, Path | None]:
     """Return the configuration and the data folder of a spec `KIND[:DIR][?key=value&...]`.
 
-    Keys are those of the source, `LongTail` and `Subset`; `seed` applies to both of the latter.
+    Keys are those of the source, `LongTail` and `Subset`; `seed` applies to the latter two.
     Raises ZooError naming the invalid kind, key or value, and the nearest valid one.
     """
     where = f'data "{text}"'
@@ -190,18 +190,18 @@ class EvalView(Config):
     crop_pct: Annotated[float, Field(ge=0.1, le=1)] = 0.875
     """Share of the resized image's side that the crop keeps; 1: all of it."""
     interpolation: Interpolation = "bilinear"
-    """Of the resizing, with antialiasing. Most papers evaluate with torchvision's default, bilinear."""
+    """Interpolation when resizing, with antialiasing. Most papers use torchvision's default, bilinear."""
 
 
 class ViewsConfig(Config):
     """Augmentation in training, and preprocessing in evaluation."""
 
     backend: Literal["tensor", "stream"] = "tensor"
-    """`tensor`: all images are decoded once and kept on the training device, where views are made in batches;
-    for images of one size that fit into its memory. `stream`: worker processes decode and crop, and the other
-    operations run in batches on the device."""
+    """`tensor`: all images are decoded once and kept on the training device, where they are augmented in
+    batches; they must have one size and fit into its memory. `stream`: worker processes decode and crop, and
+    the other operations run in batches on the device."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Worker processes of each rank (for `stream` and evaluation), at most one per core; 0: none."""
+    """Worker processes per rank (for `stream` and evaluation), at most one per core; 0: none."""
     cache: bool = False
     """Cache the images decoded for `tensor` in `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]

@@ -1,4 +1,4 @@
-"""The data set that later stages use: images with numbered classes, identified by their content."""
+"""The data set that later stages use: images with class indices, identified by a hash of their content."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from zoo.release.tensors import ImageList
 Split = Literal["train", "test"]
 TEST_PARTS = ("val", "valid", "validation", "test")  # beside `train`; the first that exists is used
 _EXPECTED = "a folder, file or spec, a Dataset of Hugging Face or torch, a list of images or (image, label)"
-_SAMPLED = 256  # images that are hashed to tell data sets apart
+_SAMPLED = 256  # at most this many images are hashed to tell data sets apart
 MAX_CLASSES = 1 << 21  # far more than any data set has: a larger label is a mistake
 
 
 @dataclass(frozen=True)
 class ImageStore:
-    """A source's images by row, and their labels as the source writes them."""
+    """A source's images by row, and their labels as stored in the source."""
 
     items: Any  # each a path, Hugging Face's `{bytes, path}`, or anything that `read_image` accepts
-    names: Sequence[str] = ()  # the same on every machine, since they are hashed; default "image 0", ...
+    names: Sequence[str] = ()  # hashed, so the same on every machine; default "image 0", ...
     labels: Sequence[Any] | None = None
     class_names: Sequence[str] | None = None  # in order, if the source knows them
-    settings: Mapping[str, Any] = field(default_factory=dict)  # facts for the record
-    folder: Path | None = None  # the base of relative paths
+    settings: Mapping[str, Any] = field(default_factory=dict)  # facts to record about the data
+    folder: Path | None = None  # base of relative paths
     tables: tuple[Sequence[Path], str] | None = None  # parquet files with all items, and the column
     has_copies: bool = False  # whether copies with other names or another order exist elsewhere
 
@@ -65,7 +65,7 @@ class ImageDataset:
     rows: Any = None  # rows of the store [N]; by default all, in order
     settings: Mapping[str, Any] = field(default_factory=dict)  # its origin, for `describe`
     candidates: NDArray[np.bool_] | None = None  # partial labels: possible classes [N, C], read-only
-    known_as: str | None = field(default=None, init=False)  # the hash of the list it was found by, if any
+    known_as: str | None = field(default=None, init=False)  # sha256 of the `ImageList` that selected it
 
     def __post_init__(self) -> None:
         self.labels, self.class_names = np.array(self.labels, dtype=np.int64), tuple(self.class_names)
@@ -104,7 +104,7 @@ class ImageDataset:
         return self.store.names[row] if self.store.names else f"image {row}"
 
     def encoded(self) -> tuple[Sequence[Path], str] | None:
-        """Return the files that images are decoded from and the selection; None if there are none."""
+        """Return the image files and a string that identifies the selected rows; None without files."""
         if self.store.tables is not None:
             files, column = self.store.tables
             return files, f"{column} {hashlib.sha256(self.rows.astype('<i8').tobytes()).hexdigest()}"
@@ -122,7 +122,7 @@ class ImageDataset:
     ) -> ImageDataset:
         """Return the data set with partial labels `[N, C]` (each image's possible classes), or without any.
 
-        `origin` describes their source. Raises DataError if a true label is not among its candidates.
+        `origin` describes how they were made. Raises DataError if a true label is not a candidate.
         """
         settings = {**self.settings, "partial_labels": dict(origin) if origin else None}
         if candidates is None:
@@ -145,7 +145,7 @@ class ImageDataset:
 
     @cached_property
     def sampled(self) -> str:
-        """A hash of evenly spaced images: of a file's size and beginning, or else of pixels."""
+        """A hash of evenly spaced images: of a file's size and beginning, encoded bytes, or pixels."""
         digest = hashlib.sha256()
         for row in range(0, len(self), -(-len(self) // _SAMPLED) or 1):
             item = self.item(row)
@@ -176,7 +176,7 @@ class ImageDataset:
 
 
 def data_words(facts: Mapping[str, Any]) -> str:
-    """Return a short name for described data and their selection, e.g. `digits, long tail 50`."""
+    """Return a short name of `describe`d data and their selection, e.g. `digits, long tail 50`."""
     words, tail, subset = [str(facts["name"])], facts.get("long_tail"), facts.get("subset")
     if tail:
         words.append(f"long tail {tail['imbalance']:g}")
@@ -189,8 +189,8 @@ def data_words(facts: Mapping[str, Any]) -> str:
 def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = "data") -> ImageDataset:
     """Return the data set of a store, with labels numbered by the classes of the training split `trained`.
 
-    Classes are those that the data name, or else the training split's sorted words, or "0", "1", ... up to
-    its largest number; names are normalised to Unicode NFC. Without labels in either split there are no
+    Class names are the data's own, or else the training split's sorted text labels, or "0", "1", ... up to
+    its largest number; they are normalised to Unicode NFC. If either split lacks labels, there are no
     classes. Raises DataError, starting with `where`, for mixed numbers and text or an unknown label.
     """
     trained = trained or store
@@ -239,7 +239,7 @@ class OtherImages(DataError):
 
 
 def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
-    """Return 8 bytes of the SHA-256 of each image's size, label and pixels `[N]`, int64; -1: unreadable."""
+    """Return `[N]`, int64: 8 bytes of the SHA-256 of an image's size, label, pixels; -1 if unreadable."""
     ids = np.full(len(dataset), -1, dtype=np.int64)
     for index, label in enumerate(shown(dataset.labels.tolist(), len(dataset), "comparing")):
         with suppress(DataError):
@@ -252,7 +252,7 @@ def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
 def list_images(dataset: ImageDataset) -> ImageList | None:
     """Return the list of a data set's images; None if copies do not exist or cannot be matched by content.
 
-    That is the case for digits, image files, possibly lossy encodings, and partial labels, drawn by row.
+    This applies to digits, image files, possibly lossy encodings, and partial labels, drawn by row.
     """
     if not len(dataset) or dataset.candidates is not None or not dataset.store.has_copies:
         return None
@@ -278,7 +278,7 @@ def find_listed(whole: ImageDataset, listed: ImageList) -> ImageDataset:
 
 
 class _Column:
-    """One column of a data set: the images of (image, label) pairs or of a Hugging Face data set."""
+    """The image column of a Hugging Face data set or of (image, label) pairs."""
 
     def __init__(self, rows: Any, key: int | str) -> None:
         self._rows, self._key = rows, key
@@ -291,7 +291,7 @@ class MemoryImages:
     """Images in memory: `sets` for training and perhaps testing, and the `source` that a recipe records."""
 
     def __init__(self, data: Any) -> None:
-        """Accept what `as_data` does apart from paths and specs; raise DataError for anything else."""
+        """Accept the same data as `as_data`, except paths and specs; raise DataError for anything else."""
         parts: dict[Split, Any] = {"train": data}
         if isinstance(data, Mapping):
             test = next((name for name in TEST_PARTS if name in data), None)
@@ -310,14 +310,14 @@ Root = str | Path | MemoryImages | None  # a folder or images in memory; None if
 
 
 def _store_of(data: Any) -> ImageStore:
-    """Return the images of a data set or list; an image without a path is named by its number."""
+    """Return the images of a data set or list; images without a path are named by their position."""
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # false for a stream
     is_one = isinstance(data, Mapping | str | np.ndarray) or getattr(data, "ndim", 4) != 4  # 4: a batch
     if is_one or not is_indexed or not len(data):
         found = "no images" if is_indexed and not len(data) else plain_kind(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
     names = [f"image {row}" for row in range(len(data))]
-    hub = sys.modules.get("datasets")  # already imported by whoever has such a data set
+    hub = sys.modules.get("datasets")  # already imported if `data` is from it
     subset = getattr(sys.modules.get("torch.utils.data"), "Subset", ())
     if hub is not None and isinstance(data, subset) and isinstance(data.dataset, hub.Dataset):
         data = data.dataset.select(data.indices)
@@ -341,7 +341,7 @@ def _store_of(data: Any) -> ImageStore:
     # a subclass of a torchvision data set may return items other than those in its lists
     is_plain = len(known) == 1 and getattr(whole, "target_transform", None) is None
     listed = getattr(data, "targets", ()) if is_plain and True in known else ()
-    if len(listed) != len(data):  # otherwise labels are known without decoding an image
+    if len(listed) != len(data):  # if equal, no image needs to be decoded for its label
         listed = [data[row][1] for row in range(len(data))]
     classes = getattr(whole, "classes", None) if is_plain else None
     return ImageStore(images, names, list(listed), [*map(str, classes)] if classes else None)
@@ -350,10 +350,10 @@ def _store_of(data: Any) -> ImageStore:
 def table_rows(
     data: Any, names: Sequence[str], image: str = "img", label: str = "label", files: Sequence[Path] = ()
 ) -> ImageStore:
-    """Return the images of a Hugging Face `Dataset`, perhaps of parquet `files`, still encoded.
+    """Return the encoded images of a Hugging Face `Dataset`, which may have been read from parquet `files`.
 
-    Images and labels, if any, are in the columns of these names, or else in the only one of the type. `names`
-    are for images without a path. Raises DataError if several columns are possible.
+    `image` and `label` (optional) are column names; if a default name is missing, the only column of a
+    suitable type is used. `names` are for images without a path. Raises DataError if several columns fit.
     """
     from datasets import ClassLabel, Image
 

@@ -1,4 +1,4 @@
-"""Decode files, bytes and arrays to RGB images, with one clear error; decode whole data sets once."""
+"""Decode files, bytes and arrays to RGB images, with a clear error; decode whole data sets only once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C
 
 
 def read_image(source: Any, name: str) -> Image.Image:
-    """Return a `Path`, bytes or anything in `_IMAGE` as RGB; DataError says why `name` cannot be read."""
+    """Return a `Path`, bytes or anything in `_IMAGE` as RGB; DataError naming `name` if it is unreadable."""
     with opened(source, name) as image:
         if 0 in image.size:
             raise ValueError(f"found {image.width} x {image.height} pixels")
@@ -44,7 +44,7 @@ def read_image(source: Any, name: str) -> Image.Image:
 
 @contextmanager
 def opened(source: Any, name: str) -> Iterator[Image.Image]:
-    """Yield an image that is not decoded yet; errors inside the block become DataErrors too."""
+    """Open an image, without decoding files yet; errors inside the block become DataErrors too."""
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise ValueError("found no regular file")  # reading a pipe or a device may never end
@@ -54,7 +54,7 @@ def opened(source: Any, name: str) -> Iterator[Image.Image]:
         else:
             held = source if isinstance(source, Image.Image) else Image.fromarray(_pixels(source))
             held.load()
-            yield held  # decoded, so that `draft` cannot shrink the caller's own image
+            yield held  # loaded, so that `draft` cannot shrink the caller's own image
     except FileNotFoundError:
         raise DataError(f'image "{name}": no such file') from None
     except Exception as error:  # on broken files Pillow's plugins raise almost any kind of exception
@@ -65,7 +65,7 @@ def opened(source: Any, name: str) -> Iterator[Image.Image]:
 def _pixels(item: Any) -> NDArray[np.uint8]:
     """Return the pixels `[H, W]` or `[H, W, 3]` of an array or tensor."""
     array = item
-    torch = sys.modules.get("torch")  # already imported by whoever has a tensor
+    torch = sys.modules.get("torch")  # already imported if `item` is a tensor
     if torch is not None and isinstance(item, torch.Tensor):
         array = item.detach().movedim(0, -1) if item.ndim == 3 else item.detach()
         if array.is_floating_point():
@@ -99,7 +99,7 @@ def own_cores() -> int:
 
 
 def shown(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
-    """Return `images` with a progress bar, or without a terminal one line if there are many."""
+    """Return `images` with a progress bar; without a terminal, log one line if there are over 1,000."""
     terminal = sys.stderr.isatty()
     if total > 1_000 and not terminal:
         logging.getLogger("zoo").info("%s %s images", doing, f"{total:,}")
@@ -107,9 +107,9 @@ def shown(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
 
 
 def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) -> NDArray[np.uint8]:
-    """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; None: all must have one size.
+    """Return all images `[N, 3, H, W]`, scaled to a square of `image_size`; for None, all need one size.
 
-    With `cache` decoded images are written once to `$XDG_CACHE_HOME/zoo/decoded` and then memory-mapped.
+    With `cache`, decoded images are written once to `$XDG_CACHE_HOME/zoo/decoded` and then memory-mapped.
     DataError for unreadable images and differing sizes.
     """
     if not cache or dataset.encoded() is None:
@@ -126,9 +126,9 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
 
 
 def content_key(dataset: ImageDataset, *settings: object) -> str | None:
-    """Return a hash of `settings` and of the images' source, in order; None if only decoding could tell.
+    """Return a hash of `settings` and the ordered images; None if the images would have to be decoded.
 
-    The source is the files that are decoded, with their sizes and times, or an array's pixels.
+    Files are hashed by path, size and times, arrays by their pixels.
     """
     files, selection = dataset.encoded() or ((), "")
     key = hashlib.sha256(f"{PIL.__version__} {settings} {len(dataset)} {selection}".encode())

@@ -1,4 +1,4 @@
-"""Seeded selection of images and labels: long tails, few and partial labels, stratified splits."""
+"""Seeded selection of images and labels: long tails, subsets, partial labels, stratified splits."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: i
 
 
 def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-    """Return the ascending indices of few labelled images, given all `labels` `[N]`.
+    """Return the ascending indices of the labelled images to keep, given all `labels` `[N]`.
 
     NumPy's legacy RandomState(seed) permutes each class's indices, in class order and from one stream, and
-    the first ones are kept: for one seed, 1 % of the labels are a subset of 10 %. A class keeps its
+    the first ones are kept: with the same seed, 1 % of the labels are a subset of 10 %. A class keeps its
     `fraction`, rounded to the nearest image (half to even), and at least one. Raises DataError naming the
     first class with fewer than `per_class` images.
     """
@@ -104,7 +104,7 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return ascending row indices (rest, held out): about `fraction` of every class is held out.
 
-    Of a class with n >= 2 rows at least 1 and at most n - 1 are held out, of a class with one row none.
+    From 1 to n - 1 rows of a class with n >= 2 rows are held out, and none of a class with one row.
     """
     counts = labels.cpu().bincount()
     held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)

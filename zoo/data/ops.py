@@ -31,12 +31,12 @@ ShareRange = Annotated[list[Share], _Two, AfterValidator(_ordered)]
 
 
 class RandomResizedCrop(Config):
-    """Crop a random area (`scale`, a share of the image) and aspect `ratio`, and resize with antialiasing."""
+    """Crop a random area (`scale`) with a random aspect `ratio`, and resize it with antialiasing."""
 
     op: Literal["random_resized_crop"] = "random_resized_crop"
     size: PositiveInt = Field(description="Side of the result in pixels.")
     scale: ShareRange = [0.2, 1.0]
-    """Area as a share of the image's. Supervised: from 0.08."""
+    """Range of the crop's area, as a share of the image's. Supervised training often starts at 0.08."""
     ratio: PositiveRange = Field([3 / 4, 4 / 3], description="Range of the aspect ratio, width / height.")
     interpolation: Interpolation = "bilinear"
 
@@ -75,7 +75,7 @@ class Grayscale(Config):
 
 
 class GaussianBlur(Config):
-    """Blur with a standard deviation drawn from `sigma` and an odd kernel size; edges are reflected."""
+    """Blur with probability `p`, an odd kernel size and a standard deviation in `sigma`; reflects edges."""
 
     op: Literal["gaussian_blur"] = "gaussian_blur"
     p: Probability = 0.5
@@ -92,7 +92,7 @@ class Solarize(Config):
 
 
 class RandomAffine(Config):
-    """Rotate, shift and zoom about the centre, bilinear, zeros outside."""
+    """Rotate, shift and zoom about the centre, with bilinear interpolation and zeros outside."""
 
     op: Literal["random_affine"] = "random_affine"
     degrees: Annotated[float, Field(ge=0, le=180)] = Field(description="Rotation in [-degrees, degrees].")
@@ -110,18 +110,18 @@ class Cutout(Config):
 
 
 class AutoAugment(Config):
-    """AutoAugment's policy for CIFAR-10 (1805.09501): 25 pairs of operations, the same in every `variant`."""
+    """AutoAugment's policy for CIFAR-10 (1805.09501): 25 pairs of operations, the same for each `variant`."""
 
     op: Literal["auto_augment"] = "auto_augment"
     policy: Literal["cifar10"]
     variant: Literal["torchvision", "paco"] = "torchvision"
-    """Implementation. `torchvision`: fill is black, shears use the nearest pixel, rotations go both ways,
+    """Implementation. `torchvision`: fill is black, shears use the nearest pixel, rotations go both ways, and
     translations are whole pixels. `paco` (PaCo/LT/autoaug.py of its repository, commit ce14b9a): fill is grey
     (128), shears are bicubic, rotations go anticlockwise, and Solarize's threshold is a share of 256."""
 
 
 class RandAugment(Config):
-    """RandAugment (1909.13719) as in torchvision: `num_ops` operations of strength 0 to 30."""
+    """RandAugment (1909.13719) as in torchvision: `num_ops` random operations of one `magnitude`, 0 to 30."""
 
     op: Literal["rand_augment"] = "rand_augment"
     num_ops: PositiveInt = 2

@@ -1,4 +1,4 @@
-"""A reader for each kind of source; opens a split and applies holdout, long tail and partial labels."""
+"""Readers for all kinds of sources; `open_dataset` applies holdout, long tail, subset and partial labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zoo.release.schema import CLASS_NAMES, invalid_class_name
 from zoo.release.tensors import ImageList
 
 CIFAR = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # torchvision's archives
-_KNOWN = ("digits", *CIFAR)  # the same images in every copy
+_KNOWN = ("digits", *CIFAR)  # identified by name: every copy has the same images
 _CIFAR_TABLES = {
     kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
     for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
@@ -41,7 +41,7 @@ def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    random = np.random.RandomState(0)  # the split is part of every published figure
+    random = np.random.RandomState(0)  # all published results depend on this split
     part = slice(125) if split == "train" else slice(125, None)  # the smallest class has 174 images
     chosen = np.concatenate([random.permutation(np.flatnonzero(digits.target == c))[part] for c in range(10)])
     pixels = np.rint(digits.images[chosen] * (255 / 16)).astype(np.uint8)  # stored as 0..16
@@ -67,7 +67,7 @@ def cifar_shards(root: Path, split: Split = "train") -> list[Path]:
 
 
 def are_cifar_shards(shards: Sequence[Path], kind: str) -> bool:
-    """Return whether parquet files have CIFAR's columns, since any data set's may be `train-*.parquet`."""
+    """Return whether parquet files have CIFAR's columns: other data sets use the same file names."""
     with suppress(Exception):  # no pyarrow, or a damaged file: reported when it is opened
         from pyarrow.parquet import read_schema
 
@@ -78,8 +78,8 @@ def are_cifar_shards(shards: Sequence[Path], kind: str) -> bool:
 def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> ImageStore:
     """Return CIFAR-10 or CIFAR-100 from torchvision's archive, or from the Hub's parquet files.
 
-    The archive takes precedence, even if it is damaged, so that no run switches unnoticed: the two order rows
-    differently, and long tails and subsets are drawn by row.
+    The archive takes precedence, even if it is damaged, so that runs never silently switch: the two have
+    different row orders, and long tails and subsets are drawn by row.
     """
     from torchvision import datasets
 
@@ -98,7 +98,7 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> 
 
 
 def _is_visible(name: str) -> bool:
-    """Return whether a name is not hidden or system clutter: .git, .DS_Store, ._photo.jpg, __MACOSX."""
+    """Whether a name is neither hidden nor system clutter: .git, .DS_Store, ._photo.jpg, __MACOSX."""
     return not name.startswith(".") and name != "__MACOSX"
 
 
@@ -137,7 +137,7 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     if not isdir(path):
         raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, names_in(root))}')
     trained = train if isdir(train) else path
-    classes = [] if has_image(trained) or has_image(path) else folders_in(trained)  # no image may be left out
+    classes = [] if has_image(trained) or has_image(path) else folders_in(trained)  # no image may be skipped
     if not classes:
         paths = image_files(path)
         return ImageStore(paths, paths, folder=path)
@@ -148,9 +148,9 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
 
 
 def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
-    """Return the images of a list: lines "path label", or columns path,label if its name ends in .csv.
+    """Return the images of a list file: lines "path label", or columns path,label if it is a .csv file.
 
-    Labels are numbers if the first one is.
+    Labels are read as numbers if the first one is a number.
     """
     file = root / getattr(source, split)
     text = read_text(file, _MAX_LIST_BYTES, DataError)
@@ -159,7 +159,7 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
         rows = [*csv.reader(lines, skipinitialspace=True)]
     else:
         rows = [line.rsplit(maxsplit=1) for line in lines]  # a path may contain spaces
-    if rows and not {*"./"} & {*rows[0][0]} and not exists(root / rows[0][0]):  # the columns' names
+    if rows and not {*"./"} & {*rows[0][0]} and not exists(root / rows[0][0]):  # a header
         rows = rows[1:]
     if odd := next((row for row in rows or [["nothing"]] if len(row) != 2), None):
         raise DataError(f'list: {file}: found "{" ".join(odd)[:80]}", expected a path and a label')
@@ -178,13 +178,13 @@ def split_files(folder: Path, name: str) -> list[Path]:
 
 
 def _hub_facts(folder: Path) -> dict[str, str]:
-    """Return repository and commit of a folder in the Hub's cache; empty for other folders."""
+    """Return the repository and commit of a folder in the Hub's cache; empty for other folders."""
     found = re.search(r"/datasets--([^/]+)--([^/]+)/snapshots/(\w+)", str(folder))
     return {"hub_id": f"{found[1]}/{found[2]}", "hub_commit": found[3]} if found else {}
 
 
 def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
-    """Return the images in a split's parquet files, in the order of the files' names."""
+    """Return the images in a split's parquet files, ordered by file name."""
     if not (files := split_files(root, getattr(source, split))):
         wanted, found = getattr(source, split), few(names_in(root)) or "nothing"
         raise DataError(f'parquet: no "{wanted}" (data.source.{split}) in {root}, found {found}')
@@ -210,11 +210,11 @@ _READERS: dict[str, Callable[[Any, Split, Path], ImageStore]] = {
 def open_dataset(
     config: DataConfig, split: Split, root: Root, listed: ImageList | None = None, *, unlabelled: bool = False
 ) -> ImageDataset:
-    """Open one split of the configured data; rows are in the order of the source.
+    """Open one split of the configured data, including its selection of images and labels.
 
-    Long tail, few labels and partial labels apply to `train` only, in this order. Some classes may have no
-    training image. `root` is the data folder, or images in memory. Images that a release has `listed` are
-    found by content, otherwise the selection is drawn. `unlabelled` data may lack classes.
+    Long tail, subset and partial labels apply to `train` only, in this order. Some classes may have no
+    training image. `root` is the data folder, or images in memory. If a release has `listed` its images, they
+    are found by content instead of drawing the selection. With `unlabelled`, data may lack classes.
 
     Raises:
         DataError: naming what is missing or malformed; `OtherImages` if listed images are missing.
@@ -229,7 +229,7 @@ def open_dataset(
         raise DataError(f"{lacking}, expected CLASS/IMAGE alone in a folder, or (image, label) in Python")
     if len(dataset) == 0:
         raise DataError(f"{source.kind}: the {split} split has no images")
-    optional = {"holdout": config.holdout, "subset": part}  # older releases lack the keys
+    optional = {"holdout": config.holdout, "subset": part}  # absent if unused, as in older releases
     settings = {
         "name": data_name(source, root),
         "source": source.kind,
@@ -255,7 +255,7 @@ def open_dataset(
 
 
 def _read(config: DataConfig, source: Source, split: Split, root: Root) -> ImageDataset:
-    """Return a split of a source, after checking that a release can record its names."""
+    """Return a split of a source; DataError if a release cannot record its name or class names."""
     if isinstance(source, Memory):
         if split not in (sets := getattr(root, "sets", {})):
             raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
@@ -265,7 +265,7 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
             raise DataError(f"{source.kind}: no data folder given: --data DIR")
         folder, read = Path(root if isinstance(root, str | Path) else ""), _READERS[source.kind]
         store = trained = read(source, split, folder)
-        is_open = isinstance(source, Parquet) or store.class_names is None  # to other orders of classes
+        is_open = isinstance(source, Parquet) or store.class_names is None  # classes depend on `train`
         if split == "test" and is_open and has_training_split(config, root):
             trained = read(source, "train", folder)
         found = labelled(store, trained, source.kind)
@@ -275,7 +275,7 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
 
 
 def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.int64]:
-    """Return the ascending rows of a split under a holdout; copies of an image count once."""
+    """Return the ascending rows of a split under a holdout; repeated rows of an image are dropped."""
     is_test, fraction = split == "test", holdout.fraction
     if not 0 < fraction < 1 or (whole.labels < 0).any():  # without labels there is no share of each class
         return np.arange(len(whole) if is_test == (fraction == 1) else 0)
@@ -287,7 +287,7 @@ def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.
 
 
 def data_name(source: Source, root: Root) -> str:
-    """Return a name for the data that distinguishes folders, and label columns of one folder."""
+    """Return a name for the data that distinguishes folders and, for parquet, label columns."""
     if source.kind in (*_KNOWN, "memory"):
         return str(getattr(source, "name", source.kind))
     place = Path(root).resolve() if isinstance(root, str | Path) else Path(source.kind)

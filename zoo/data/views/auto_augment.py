@@ -1,6 +1,6 @@
 """AutoAugment (1805.09501) and RandAugment (1909.13719) for a batch, bit for bit equal to Pillow.
 
-There are finitely many draws: an operation, its strength, its sign. So the parameters of all are computed
+A draw has finitely many outcomes: an operation, its strength, its sign. So their parameters are computed
 once, with Pillow itself, as rows of a table on the device, and a draw is a row number. Images are rounded to
 8 bits: `[B, 3, H, W]`, uint8. Sources: Pillow's `Geometry.c`, `Blend.c`, `Convert.c`, `ImageOps.py`.
 """
@@ -35,11 +35,11 @@ _KINDS = {
     **{"Color": COLOR, "Contrast": CONTRAST, "Sharpness": SHARPNESS},
 }  # all others are MOVED, or SHEARED
 
-Rows = tuple[Tensor, ...]  # the table of possible draws: the columns of `rows_of`
+Rows = tuple[Tensor, ...]  # columns of the table of possible draws, see `rows_of`
 
 
 def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: Draws) -> Tensor:
-    """Apply the policy, or `num_ops` operations, drawn for each of `images` `[B, 3, H, W]`, in 0..1."""
+    """Apply the policy, or `num_ops` operations, drawn for each image `[B, 3, H, W]`, with values in 0..1."""
     rows, p = space(op, *images.shape[-2:], images.device)
     drawn = torch.cat([draw(p, draws) for _ in range(getattr(op, "num_ops", 1))], 1)
     pixels = (images * 255).round_().to(torch.uint8)
@@ -51,7 +51,7 @@ def auto_augment(op: ops.AutoAugment | ops.RandAugment, images: Tensor, draws: D
 def draw(p: Tensor, draws: Draws) -> Tensor:
     """Draw table rows `[B, S]`: for each image one of N sequences, with step probabilities `p` `[N, S]`.
 
-    Row (i S + s) 2 is step s of sequence i, the next one has the opposite sign; row 2 N S does nothing.
+    Row 2 (i S + s) is step s of sequence i, the next row has the opposite sign; row 2 N S does nothing.
     """
     count, steps = p.shape
     sequence = draws.randint(float(count)).long()
@@ -60,11 +60,11 @@ def draw(p: Tensor, draws: Draws) -> Tensor:
     return torch.where(happens < p[sequence], row, 2 * count * steps)
 
 
-@cache  # copied to the device only once, because such a large copy would stall it
+@cache  # copy the table to the device only once: such a large copy would stall it
 def space(
     op: ops.AutoAugment | ops.RandAugment, height: int, width: int, device: torch.device
 ) -> tuple[Rows, Tensor]:
-    """Return the table that `draw` draws from, for one image size, and the probabilities `p`."""
+    """Return the table of possible draws for one image size, and the probabilities `p` `[N, S]`."""
     if isinstance(op, ops.AutoAugment):
         sequences, bins, paco = AutoAugment(AutoAugmentPolicy.CIFAR10).policies, 10, op.variant == "paco"
     else:
@@ -81,8 +81,8 @@ def space(
 def strength(name: str, bins: int, index: int | None, height: int, width: int, *, paco: bool) -> float:
     """Return strength number `index` of `bins`, without its sign, in the units of `SIGNED`.
 
-    Translations however are in pixels, Posterize in bits, Solarize's threshold as a share of 255; 0 for
-    operations without a strength. Rounded as torchvision does; PaCo's are in float64.
+    Exceptions: translations are in pixels, Posterize in bits, Solarize's threshold is a share of 255, and
+    operations without a strength have 0. Rounded as in torchvision; for PaCo, in float64.
     """
     if index is None:
         return 0.0
@@ -99,9 +99,9 @@ def rows_of(
 ) -> Rows:
     """Return the table rows of operations, given by name and signed strength, for one image size.
 
-    The columns: which of the constants above `[R]`, on the host; the source index of each pixel `[R, H W]`,
-    int32, -1 outside the image; for SHEARED, the shift in pixels per column `[R]`, float64; a lookup table of
-    the 256 values `[R, 256]`, uint8; the factor of a blend `[R]`.
+    The columns: the kind, a constant above (MOVED, ...) `[R]`, on the host; the source index of each pixel
+    `[R, H W]`, int32, -1 outside the image; for SHEARED, the shift in pixels per column `[R]`, float64; a
+    lookup table of the 256 values `[R, 256]`, uint8; the factor of a blend `[R]`.
     """
     kinds, sources, tables = list[int](), list[NDArray[np.int32]](), list[NDArray[np.uint8]]()
     for name, amount in outcomes:
@@ -120,8 +120,8 @@ def rows_of(
         elif name == "Posterize":
             values = ImageOps.posterize(values, int(amount))
         elif name in ("Solarize", "Invert"):
-            values = ImageOps.solarize(values, 255 * amount)  # type: ignore[arg-type]  # from 0 on: all
-        # ShearX is in no policy
+            values = ImageOps.solarize(values, 255 * amount)  # type: ignore[arg-type]  # Invert: all values
+        # CIFAR-10's policy has no ShearX
         kinds.append(SHEARED if paco and name == "ShearY" else _KINDS.get(name, MOVED))
         sources.append(np.array(places).flatten() - 1)
         tables.append(np.array(values)[0])
@@ -143,7 +143,7 @@ def apply(images: Tensor, rows: Rows, row: Tensor, *, fill: int) -> Tensor:
 
 
 def move(images: Tensor, source: Tensor, fill: int) -> Tensor:
-    """Take every pixel from its index in `source` `[B, H W]`; `fill` outside the image."""
+    """Copy each pixel from its index in `source` `[B, H W]`; `fill` outside the image."""
     places = source.long()[:, None].expand(-1, images.shape[1], -1)
     moved = images.flatten(2).gather(2, places.clamp(min=0))
     return moved.masked_fill_(places < 0, fill).view_as(images)
@@ -173,7 +173,7 @@ def look_up(images: Tensor, table: Tensor) -> Tensor:
 def auto_contrast(images: Tensor) -> Tensor:
     """Stretch each channel of each image to 0..255."""
     low, high = (limit.double()[..., None, None] for limit in images.flatten(2).aminmax(dim=2))
-    scale = torch.full_like(low, 255).div_((high - low).clamp(min=1))  # 255 / x would be 255 * (1 / x)
+    scale = torch.full_like(low, 255).div_((high - low).clamp(min=1))  # `255 / x` would compute 255 * (1 / x)
     stretched = (images * scale).sub_(low * scale).clamp_(0, 255).to(torch.uint8)
     return torch.where(high > low, stretched, images)
 
@@ -181,7 +181,7 @@ def auto_contrast(images: Tensor) -> Tensor:
 def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
     """Return base + factor (image - base), rounded down; the base is grey, mean grey or a blurred image."""
     red, green, blue = torch.split(images.float(), 1, 1)
-    # Pillow's mode "L", whole numbers as float32: all sums stay below 2^24
+    # Pillow's mode "L"; exact in float32, since all sums are whole numbers below 2^24
     grey = (red * 19595 + green * 38470 + blue * 7471 + 32768).div_(65536).floor_()
     mean = grey.mean((1, 2, 3), keepdim=True, dtype=torch.float64)  # float32 is exact up to 256x256 pixels
     mean = (mean + 0.5).floor_().to(grey.dtype)
@@ -193,7 +193,7 @@ def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
 
 
 def smooth(images: Tensor) -> Tensor:
-    """Return a 3x3 blur, float32, with weight 5 at the centre and 1 around it; edge pixels stay."""
+    """Return a 3x3 blur, float32, with weight 5 at the centre and 1 around it; edge pixels are kept."""
     blurred = images.float()
     columns = blurred[..., :-2] + blurred[..., 1:-1] + blurred[..., 2:]
     total = columns[..., :-2, :] + columns[..., 1:-1, :] + columns[..., 2:, :]

@@ -1,7 +1,7 @@
 """Random draws for a batch, and the operations that use them, with different parameters for every image.
 
-Resizing crops are linear and separable, out = R X C^T for a channel X: with R `[B, h, H]` and C `[B, w, W]`
-two small batched matrix products. Source of the filters: Pillow's `Resample.c`.
+A resized crop is linear and separable, out = R X C^T for a channel X: two small batched matrix products with
+R `[B, h, H]` and C `[B, w, W]`. Source of the filters: Pillow's `Resample.c`.
 """
 
 import math
@@ -16,21 +16,21 @@ from zoo.data import ops
 from zoo.errors import DataError
 
 LUMINANCE = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's mode "L"
-CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness, contrast, saturation fill the three slots of an order
+CONTRAST, SATURATION, SLOTS = 1, 2, 3  # brightness is operation 0; an order has three slots
 BLOCK = 16  # output pixels that a blur computes in one product
-LARGE = 64 * 64  # pixels of an image above which a CPU resizes images one by one
+LARGE = 64 * 64  # a CPU resizes images with more pixels one by one
 DARKEST = (3 / 6, 5 / 6, 1 / 6)  # the hues at which red, green and blue are smallest
 
 
 class Draws:
-    """Random numbers drawn on the host for all `total` images of a batch; returns rows `start` to `stop`."""
+    """Draws random numbers on the host for all `total` images of a batch; returns rows `start` to `stop`."""
 
     def __init__(self, generator: Generator, total: int, start: int = 0, stop: int | None = None) -> None:
         self._generator, self._total, self._start = generator, total, start
         self._count = (total if stop is None else stop) - start
 
     def rand(self, *shape: int | None) -> Tensor:
-        """Return numbers from U[0, 1); the shape has None for the dimension of the images."""
+        """Return numbers from U[0, 1); `shape` has None for the dimension of the images."""
         sizes = [self._total if size is None else size for size in shape]
         drawn = torch.rand(sizes, generator=self._generator)
         return drawn.narrow(shape.index(None), self._start, self._count)
@@ -55,9 +55,9 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
-    """Apply `change` in place to those of `images` `[B, ...]` that are `chosen` `[B]`, and return all images.
+    """Apply `change` in place to the `images` `[B, ...]` where `chosen` `[B]` is True, and return all images.
 
-    The mask is on the host, so that a GPU computes only the chosen images and is not waited for.
+    The mask is on the host, so that a GPU computes only the chosen images, without synchronisation.
     """
     index = chosen.nonzero()[:, 0]
     if len(index) == 0:
@@ -78,20 +78,20 @@ def random_resized_crop(op: ops.RandomResizedCrop, images: Tensor, draws: Draws)
             made[row] = F.interpolate(part, made.shape[2:], mode="bilinear", antialias=True)[0]
         return made
     top, left, h, w = to_device(boxes, images.device)
-    # rows and columns at once: pixels beyond the shorter side have no weight
+    # rows and columns in one call: pixels beyond the shorter side have no weight
     start, length = torch.cat([top, left]), torch.cat([h, w])
     matrices = resample_matrix(start, length, op.size, max(height, width), op.interpolation)
     rows, cols = torch.tensor_split(matrices, 2)
     wide = torch.bmm(images.flatten(1, 2), cols[..., :width].mT).view(*images.shape[:3], op.size)
-    leaves = op.interpolation == "bicubic"  # values may leave 0..1; Pillow clips after each pass
+    leaves = op.interpolation == "bicubic"  # may leave 0..1; Pillow clips after each pass
     out = rows[:, None, :, :height] @ (wide.clamp_(0, 1) if leaves else wide)
     return out.clamp_(0, 1) if leaves else out
 
 
 def crop_boxes(op: ops.RandomResizedCrop, height: int, width: int, draws: Draws) -> tuple[Tensor, ...]:
-    """Draw crops as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
+    """Draw boxes as torchvision's RandomResizedCrop does: top, left, height, width, each `[B]`, in pixels."""
     area = draws.uniform(op.scale[0], op.scale[1], 10) * (height * width)
-    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # of 10 attempts
+    ratio = draws.uniform(math.log(op.ratio[0]), math.log(op.ratio[1]), 10).exp()  # 10 attempts
     w, h = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first, found = fits.int().argmax(1, keepdim=True), fits.any(1)
@@ -107,7 +107,7 @@ def crop_boxes(op: ops.RandomResizedCrop, height: int, width: int, draws: Draws)
 def resample_matrix(start: Tensor, length: Tensor, size: int, source: int, interpolation: str) -> Tensor:
     """Return the matrices `[B, size, source]` that resize `length` `[B]` pixels from `start` `[B]` to `size`.
 
-    Pixels outside have no influence. Pillow's filter `interpolation` is widened to shrink (antialiasing).
+    Pixels outside have no influence. When shrinking, Pillow's filter is widened (antialiasing).
     """
     scale = length / size
     widening = scale.clamp(min=1)
@@ -134,10 +134,10 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
 
 
 def blur(images: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
-    """Return torchvision's Gaussian blur of each image by its `sigma` `[B]`, edges reflected.
+    """Return torchvision's Gaussian blur of each image with its `sigma` `[B]`; edges are reflected.
 
-    Rows, then columns, are cut into blocks of `BLOCK` pixels plus the kernel's reach. One small product per
-    block does far less work than one product for all, and is much faster than a convolution.
+    Rows, then columns, are split into blocks of `BLOCK` pixels plus the kernel's reach. One small product per
+    block does far less work than a single large one, and is much faster than a convolution.
     """
     height, width = images.shape[-2:]
     taps = torch.arange(kernel_size, device=images.device)
@@ -171,14 +171,14 @@ def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
 
 
 def random_affine(op: ops.RandomAffine, images: Tensor, draws: Draws) -> Tensor:
-    """Rotate, shift and zoom about the centre, bilinear, zeros outside, as Pillow does."""
+    """Rotate, shift and zoom about the centre as Pillow does, bilinear with zeros outside."""
     height, width = images.shape[-2:]
     angle = torch.deg2rad(draws.uniform(-op.degrees, op.degrees))
     limits = op.translate[0] * width, op.translate[1] * height
     x, y = (draws.uniform(-limit, limit).round() for limit in limits)  # pixels to the right, and down
     scale = draws.uniform(op.scale[0], op.scale[1])
     if len(images) == 0:
-        return images  # `affine_grid` refuses them
+        return images  # `affine_grid` rejects empty batches
     cos, sin = angle.cos() / scale, angle.sin() / scale
     theta = [
         torch.stack([cos, sin * (height / width), -(cos * x + sin * y) * (2 / width)], 1),
@@ -200,7 +200,7 @@ def cutout(op: ops.Cutout, images: Tensor, draws: Draws) -> Tensor:
 
     height, width = images.shape[-2:]
     y, x = (draws.randint(float(length)) for length in (height, width))
-    drawn = torch.stack([y, x, draws.chosen(op.p) * float(op.size)])  # 0 covers nothing
+    drawn = torch.stack([y, x, draws.chosen(op.p) * float(op.size)])  # size 0 covers nothing
     y, x, size = to_device(drawn, images.device).unbind()
     hole = covered(y, height)[:, None, :, None] & covered(x, width)[:, None, None, :]
     return images.masked_fill(hole, 0)
@@ -223,7 +223,7 @@ def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
         luminance = torch.tensor(LUMINANCE)
         factor = factors.gather(1, order)[..., None]  # [B, slot, 1]
         matrix = factor[..., None] * torch.eye(3)  # [B, slot, 3, 3]
-        # add the grey value to every row; for contrast its mean, from [B, slot, 3] weights of channel means
+        # saturation adds the grey value to each row, contrast its mean: [B, slot, 3] weights of channel means
         matrix += ((1 - factor) * (order == SATURATION)[..., None] * luminance)[:, :, None]
         of_mean = (1 - factor) * (order == CONTRAST)[..., None] * luminance
         after = hue_slot[:, None] <= torch.arange(SLOTS)  # [B, slot]
