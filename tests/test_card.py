@@ -19,7 +19,7 @@ from zoo.errors import ReleaseError
 from zoo.hub.fetch import release_files
 from zoo.objectives import SHIPPED
 from zoo.release import Release, card, provenance
-from zoo.release.card import addressed, check_card
+from zoo.release.card import check_card, with_repo_id
 
 CREDIT = "Photo by danielbuechele, CC BY 2.0, cut down."
 LINEAR = {
@@ -77,10 +77,10 @@ def test_an_example_is_small_and_stays_when_the_card_is_written_again(release: R
     assert (release.path / "example.png").stat().st_size < 60_000
     assert "example.png" in release_files(release.path)
     before = release.card
-    with card.changing(release.path):
+    with card.editing(release.path):
         pass
     assert CREDIT in before and release.card == before
-    assert "alice/lite0" in ModelCard(addressed(release.card, "alice/lite0")).data["widget"][0]["src"]
+    assert "alice/lite0" in ModelCard(with_repo_id(release.card, "alice/lite0")).data["widget"][0]["src"]
 
 
 def test_metadata_are_true_of_the_architecture_and_the_method(release: Release, tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ def test_notes_survive_and_the_rest_is_written_anew(measured: Release) -> None:
 
 
 def test_the_addressed_card_names_its_repository_and_is_otherwise_the_same(measured: Release) -> None:
-    named = addressed(measured.card, "alice/paco")
+    named = with_repo_id(measured.card, "alice/paco")
     assert named.count("alice/paco") == measured.card.count("ORG/cifar_resnet20.paco_test") >= 4
     assert named.replace("alice/paco", "ORG/cifar_resnet20.paco_test") == measured.card
-    assert addressed(named, "bob/fork") == addressed(measured.card, "bob/fork"), "pulled and pushed on"
+    assert with_repo_id(named, "bob/fork") == with_repo_id(measured.card, "bob/fork"), "pulled and pushed on"
 
 
 def test_a_licence_is_one_that_the_hub_lists_or_another_by_its_name() -> None:

@@ -14,7 +14,7 @@ from tests.data_fixtures import digits, encoded, list_dataset, photo
 from zoo.data import DataConfig, open_dataset
 from zoo.data import dataset as datasets
 from zoo.data.config import ListFiles
-from zoo.data.decode import decode_all, opened, read_image, scaled_to_square
+from zoo.data.decode import decode_all, open_image, read_image, scaled_to_square
 from zoo.errors import DataError
 
 PHOTO = photo(12, 12, 0)
@@ -176,6 +176,6 @@ def test_an_interrupted_decoding_leaves_nothing(data, home, monkeypatch):
 def test_crops_leave_a_programs_own_jpeg_as_large_as_it_was(tmp_path: Path) -> None:
     Image.new("RGB", (640, 480)).save(tmp_path / "a.jpg")
     own = Image.open(tmp_path / "a.jpg")
-    with opened(own, "own") as image:
+    with open_image(own, "own") as image:
         image.draft("RGB", (80, 60))
     assert own.size == (640, 480)

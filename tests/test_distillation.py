@@ -16,7 +16,7 @@ from tests.test_objective_losses import TEACH, after_a_step
 from tests.test_training import assert_same_state, recipe
 from zoo.data import open_dataset
 from zoo.errors import ReleaseError, TrainingError
-from zoo.modules import Centers, averaged
+from zoo.modules import Centers, ema_tensors
 from zoo.objectives import Objective
 from zoo.release import Release
 from zoo.release.card import bibtex
@@ -40,7 +40,7 @@ def test_teachers_are_asked_about_the_mixed_images_that_the_student_sees() -> No
     assert len(seen) == 3 and all(torch.equal(each, seen[0]) for each in seen)
     assert not torch.equal(seen[0], batch().views[0])
     assert not any(part.training for part in objective.teachers.modules() if part is not objective.teachers)
-    assert not [name for name in averaged(objective) if name.startswith("teachers")]
+    assert not [name for name in ema_tensors(objective) if name.startswith("teachers")]
 
 
 def of_digits(folder: Path, seed: int = 0, **more: Any) -> Release:

@@ -21,7 +21,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.sections import Adjusted, NearestCenter
 from zoo.release import Release
 from zoo.training import RunFolder, stages
-from zoo.training.stages import final_classifier, recorded
+from zoo.training.stages import final_classifier, recorded_rows
 
 BASE = "cifar_resnet20.ce_digits_lt50"
 BRIEF = (*SHORT, "evaluation=[]")
@@ -103,7 +103,7 @@ def test_a_run_stopped_in_a_stage_goes_on(method: str, number: int, rows: int, t
     runs = [RunFolder(folder / "run").stages() for folder in (tmp_path / "a", out)]
     losses = [[row["loss"] for stage in stages for row in stage.rows()] for stages in runs]
     assert losses[0] == losses[1] and len(losses[0]) == 24
-    rows, _ = recorded(runs[0])
+    rows, _ = recorded_rows(runs[0])
     assert [row["step"] for row in rows] == list(range(1, 25)) and rows[-1]["epoch"] == 4
 
 

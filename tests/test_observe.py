@@ -239,7 +239,7 @@ def test_means_leave_out_unknown_classes_and_rows_without_a_value() -> None:
 
 def figures(labels: Tensor, **held: Any) -> dict[str, float]:
     """Of a step of an objective that says no more than `held`."""
-    found = observe.figures_of(nn.Identity(), labels, held, {})  # type: ignore[arg-type]
+    found = observe.batch_figures(nn.Identity(), labels, held, {})  # type: ignore[arg-type]
     return {name: float(value) for name, value in found.items()}
 
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from os.path import isfile
 from pathlib import Path
 
-from zoo.config import MAX_YAML_BYTES, plain_kind
+from zoo.config import MAX_YAML_BYTES, type_name
 from zoo.errors import RecipeError, ZooError, did_you_mean
 from zoo.files import read_text
 
@@ -35,7 +35,7 @@ def list_sweeps(pattern: str = "*") -> list[str]:
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
     if not isinstance(pattern, str):
-        raise ZooError(f'pattern: found {plain_kind(pattern)}, expected a text, e.g. "*_digits_*"')
+        raise ZooError(f'pattern: found {type_name(pattern)}, expected a text, e.g. "*_digits_*"')
     shell = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
     return sorted(name for name in names if fnmatchcase(name, shell))
 

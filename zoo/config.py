@@ -93,7 +93,7 @@ def listed(given: Sequence[Any]) -> Sequence[Any]:
     return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
-def plain_kind(value: object) -> str:
+def type_name(value: object) -> str:
     """Return the type of a plain value with an article: "a list", "a dict", ...; "nothing" for None."""
     return "nothing" if value is None else f"a {type(value).__name__}"
 
@@ -103,11 +103,11 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def flat(plain: Any, path: str = "") -> dict[str, Any]:
+def flatten(plain: Any, path: str = "") -> dict[str, Any]:
     """Flatten nested sections, and lists of them, to dotted keys: `training.epochs`, `evaluation.0.k`."""
     nested = isinstance(plain, list) and any(isinstance(each, Mapping | list) for each in plain)
     items: Any = plain.items() if isinstance(plain, Mapping) else enumerate(plain) if nested else ()
-    below = [flat(value, f"{path}.{key}" if path else str(key)) for key, value in items]
+    below = [flatten(value, f"{path}.{key}" if path else str(key)) for key, value in items]
     return {key: value for part in below for key, value in part.items()} or {path: plain}
 
 

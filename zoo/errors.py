@@ -68,7 +68,7 @@ class Interrupted(ZooError):
     exit_code = 75  # EX_TEMPFAIL of sysexits.h: the same command with `--resume` will succeed
 
 
-def processes() -> tuple[int, int]:
+def rank_and_size() -> tuple[int, int]:
     """Return the rank and the world size from torchrun's environment variables; 0 and 1 without them."""
     try:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -28,7 +28,7 @@ def cache_folder(name: str) -> Path:
     return Path(base, "zoo", name)
 
 
-def names_in(folder: str | Path) -> list[str]:
+def list_names(folder: str | Path) -> list[str]:
     """Return the sorted names in a folder; an empty list if it is missing or unreadable."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
@@ -38,7 +38,7 @@ def names_in(folder: str | Path) -> list[str]:
 
 def is_unused(folder: str | Path) -> bool:
     """Whether the path does not exist or is an empty folder."""
-    return not exists(folder) or (isdir(folder) and not names_in(folder))
+    return not exists(folder) or (isdir(folder) and not list_names(folder))
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
@@ -74,7 +74,7 @@ def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError
         raise error_type(f'"{path}" cannot be read: {error}') from None
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_json_or_empty(path: Path) -> dict[str, Any]:
     """Return the JSON object in a small file written by zoo; {} if the file is missing or damaged."""
     try:
         found = json.loads(read_text(path, _LARGEST_OBJECT))

@@ -23,7 +23,7 @@ with join("cpu") as ranks:
 
     mask = torch.ones(len(whole), dtype=torch.bool)
     mask[here] = False
-    assert torch.equal(ranks.others(own).detach(), whole[mask])
+    assert torch.equal(ranks.gather_others(own).detach(), whole[mask])
 
     images = torch.randn(each * size, 3, 4, 4, generator=torch.Generator().manual_seed(2))
     net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2), nn.Flatten())
@@ -41,7 +41,7 @@ with join("cpu") as ranks:
     assert ranks.all_reduce_max(rank, -rank) == (size - 1, 0)
     assert ranks.all_reduce(torch.ones(2)).tolist() == [size, size]
     # what one does while the others wait may take longer than ZOO_RANK_TIMEOUT
-    assert ranks.from_first(lambda: time.sleep(8) or {"a": rank}) == {"a": 0}
+    assert ranks.broadcast_from_first(lambda: time.sleep(8) or {"a": rank}) == {"a": 0}
     ranks.barrier()
 if rank == 0:
     time.sleep(1)  # the others come to the next meeting before it

@@ -11,7 +11,7 @@ from typing import Any
 
 from zoo.cli import experiments, releases, show, training
 from zoo.cli.app import app, say
-from zoo.errors import ZooError, ZooWarning, missing_extra, one_line, processes
+from zoo.errors import ZooError, ZooWarning, missing_extra, one_line, rank_and_size
 
 for _command in (  # in the order of `zoo --help`
     *(training.demo, show.list_, show.show, training.pretrain, training.finetune, releases.evaluate),
@@ -33,8 +33,8 @@ def main() -> None:
         if not sys.stderr.isatty():  # plain lines instead of progress bars
             os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
             logging.basicConfig(format="%(message)s")
-            logging.getLogger("zoo").setLevel(logging.INFO if processes()[0] == 0 else logging.WARNING)
-        if processes()[1] > 1:  # torch warns on every rank about settings that we choose on purpose
+            logging.getLogger("zoo").setLevel(logging.INFO if rank_and_size()[0] == 0 else logging.WARNING)
+        if rank_and_size()[1] > 1:  # torch warns on every rank about settings that we choose on purpose
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from zoo import hub
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ZooError, processes
+from zoo.errors import RecipeError, ZooError, rank_and_size
 
 DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
@@ -68,7 +68,7 @@ def check_launch(
     versions: bool = Option(False, "--version", is_eager=True, callback=_print_versions, help="Print them."),
 ) -> None:
     """Pretrained contrastive encoders you can load, reproduce, publish and fine-tune."""
-    if (size := processes()[1]) > 1 and (command := context.invoked_subcommand) not in DISTRIBUTED:
+    if (size := rank_and_size()[1]) > 1 and (command := context.invoked_subcommand) not in DISTRIBUTED:
         raise ZooError(f"zoo {command}: torchrun started {size} processes, expected one")
 
 

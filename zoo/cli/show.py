@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from zoo import catalog, hub
 from zoo.config import dump_yaml
-from zoo.errors import RecipeError, one_line, processes
+from zoo.errors import RecipeError, one_line, rank_and_size
 from zoo.release.schema import PREFERRED
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def show(
 
 
 def _show_release(name: str, full: bool) -> None:
-    from zoo.hub.fetch import folder_of
+    from zoo.hub.fetch import local_folder
     from zoo.release import Release
 
     reference = hub.resolve(name)
-    release = Release.at(folder_of(reference, weights=False))
+    release = Release.at(local_folder(reference, weights=False))
     print(f'"{name}" is read as the {reference}')
     print_release(release, name)
     if full:
@@ -126,9 +126,9 @@ def _print_key(key: Key) -> None:
 
 def print_release(release: Release, name: str | None = None) -> None:
     """Print a release's facts and metrics, and the code that loads it by `name`; on rank 0 only."""
-    from zoo.release.provenance import began_with
+    from zoo.release.provenance import describe_origins
 
-    if processes()[0] > 0:
+    if rank_and_size()[0] > 0:
         return
     config, training, view = release.config, release.metrics["training"], release.preprocess
     shape = [len(release.class_names), config["zoo"]["feature_dim"]] if config["zoo"]["has_centers"] else []
@@ -138,7 +138,7 @@ def print_release(release: Release, name: str | None = None) -> None:
         "centers": shape and f"{shape[0]} classes x {shape[1]} features",
         "input": f"{pixels}, mean {view.mean}, std {view.std}",
         "licence": config["pretrained_cfg"]["license"],
-        "origin": began_with(release.recipe),
+        "origin": describe_origins(release.recipe),
         "trained": ", ".join(
             f"{key} {training[key]}" for key in ("epochs", "seconds", "hardware", "seed") if key in training
         ),

@@ -27,7 +27,7 @@ from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format
 from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
-from zoo.release.write import agree, output, write_release
+from zoo.release.write import output, outputs_match, write_release
 
 _PARTS = {"query": (kinds.QUERY, kinds.CENTERS), "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS)}
 _SMALL = 64  # pixels; architectures with inputs of this size or below are for CIFAR
@@ -115,7 +115,7 @@ def convert(
             features = output(model, view.input_size)
             logits = output(build(arch, args, tensors | head, classes), view.input_size)
             fits = features.shape[1:] == centers.weight.shape[1:]
-            if not (fits and agree(logits, centers.logits(features))):
+            if not (fits and outputs_match(logits, centers.logits(features))):
                 centers, classes = None, 0
         order = label_order or (None if plain else "plain")
         class_names = _class_names(labels, order, classes)

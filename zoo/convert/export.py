@@ -17,7 +17,7 @@ from zoo.errors import ReleaseError, first_line
 from zoo.files import check_writable, write_atomic, writing
 from zoo.hub import open as open_release
 from zoo.release import Release
-from zoo.release.write import agree, noise
+from zoo.release.write import noise, outputs_match
 
 
 class _Model(nn.Module):
@@ -67,7 +67,7 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
         found = session.run(outputs, {"pixel_values": others.numpy()})
         with torch.no_grad():
             for name, array, expected in zip(outputs, found, model(others), strict=True):
-                if not agree(torch.from_numpy(array), expected):
+                if not outputs_match(torch.from_numpy(array), expected):
                     raise ValueError(f"onnxruntime computes other {name} than torch")
     except Exception as error:  # from three libraries and any of 1,400 architectures
         told = first_line(error.__cause__ or error)  # torch wraps them in a page of advice

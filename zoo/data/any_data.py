@@ -6,10 +6,10 @@ from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zoo.config import plain_kind
+from zoo.config import type_name
 from zoo.data import sources
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, parse_data_spec, path_of
-from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages, Root, Split, labelled
+from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages, Root, Split, to_dataset
 from zoo.errors import DataError, ZooError
 
 Data = Any
@@ -130,7 +130,7 @@ def own_root(data: Data, config: DataConfig) -> Root:
     """Return the location of a recipe's own data; raise DataError for other data."""
     found = resolve(data, config)
     if not found.is_own:
-        name = f'"{data}"' if isinstance(data, str | Path) else plain_kind(data)
+        name = f'"{data}"' if isinstance(data, str | Path) else type_name(data)
         raise DataError(f"data: found {name}, expected the recipe's own: {config.source.kind}")
     return found.root
 
@@ -153,7 +153,7 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
         has_classes = all(name.count("/") == 1 for name in names)
         labels = [name.partition("/")[0] for name in names] if has_classes else None
         settings = {"name": root.resolve().name, "source": "images"}
-        return labelled(ImageStore(names, names, labels, None, settings, folder=root)), None
+        return to_dataset(ImageStore(names, names, labels, None, settings, folder=root)), None
     config, place, _ = as_data(data)
     opened = split or (None if config.holdout is not None else "test")
     config = config if split else all_as_test(config)

@@ -19,7 +19,7 @@ from torchvision.transforms import RandomResizedCrop
 from zoo.data import ops
 from zoo.data.config import EvalView, ViewsConfig
 from zoo.data.dataset import ImageDataset
-from zoo.data.decode import decode_all, opened, own_cores, scaled_to_square
+from zoo.data.decode import decode_all, open_image, own_cores, scaled_to_square
 from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
 from zoo.data.views.transforms import Draws, to_device
@@ -143,7 +143,8 @@ def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int,
     If a JPEG is decoded at a lower scale (see `DETAIL`), edges move by up to half a pixel of that scale.
     """
     crops = list[Tensor]()
-    with opened(dataset.item(key[1]), dataset.name_of(key[1])) as stored, torch.random.fork_rng(devices=[]):
+    index = key[1]
+    with open_image(dataset.item(index), dataset.name_of(index)) as stored, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_seed("views", seed, *key))  # which torchvision uses
         image = stored if size is None else scaled_to_square(to_rgb(stored), size)
         boxes = [RandomResizedCrop.get_params(image, view[0].scale, view[0].ratio) for view in views]

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from zoo.config import plain_kind
+from zoo.config import type_name
 from zoo.data.config import Memory
-from zoo.data.decode import read_image, shown
+from zoo.data.decode import read_image, with_progress
 from zoo.errors import DataError, ZooWarning, did_you_mean, few
 from zoo.release.tensors import ImageList
 
@@ -144,7 +144,7 @@ class ImageDataset:
         return replace(self, labels=np.full(len(self), -1), class_names=(), candidates=None)
 
     @cached_property
-    def sampled(self) -> str:
+    def sample_hash(self) -> str:
         """A hash of evenly spaced images: of a file's size and beginning, encoded bytes, or pixels."""
         digest = hashlib.sha256()
         for row in range(0, len(self), -(-len(self) // _SAMPLED) or 1):
@@ -186,7 +186,7 @@ def data_words(facts: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def labelled(store: ImageStore, trained: ImageStore | None = None, where: str = "data") -> ImageDataset:
+def to_dataset(store: ImageStore, trained: ImageStore | None = None, where: str = "data") -> ImageDataset:
     """Return the data set of a store, with labels numbered by the classes of the training split `trained`.
 
     Class names are the data's own, or else the training split's sorted text labels, or "0", "1", ... up to
@@ -241,7 +241,7 @@ class OtherImages(DataError):
 def content_ids(dataset: ImageDataset) -> NDArray[np.int64]:
     """Return `[N]`, int64: 8 bytes of the SHA-256 of an image's size, label, pixels; -1 if unreadable."""
     ids = np.full(len(dataset), -1, dtype=np.int64)
-    for index, label in enumerate(shown(dataset.labels.tolist(), len(dataset), "comparing")):
+    for index, label in enumerate(with_progress(dataset.labels.tolist(), len(dataset), "comparing")):
         with suppress(DataError):
             image = dataset.image(index)
             digest = hashlib.sha256(f"{image.width} {image.height} {label}\n".encode() + image.tobytes())
@@ -300,8 +300,8 @@ class MemoryImages:
             if not parts:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
         stores = {split: _store_of(part) for split, part in parts.items()}
-        self.sets = {split: labelled(each, next(iter(stores.values()))) for split, each in stores.items()}
-        told = "".join(f"{each.describe()['sha256']} {each.sampled}" for each in self.sets.values())
+        self.sets = {split: to_dataset(each, next(iter(stores.values()))) for split, each in stores.items()}
+        told = "".join(f"{each.describe()['sha256']} {each.sample_hash}" for each in self.sets.values())
         name = type(next(iter(parts.values()))).__name__.lower()
         self.source = Memory(name=name, sha256=hashlib.sha256(told.encode()).hexdigest())
 
@@ -314,7 +314,7 @@ def _store_of(data: Any) -> ImageStore:
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # false for a stream
     is_one = isinstance(data, Mapping | str | np.ndarray) or getattr(data, "ndim", 4) != 4  # 4: a batch
     if is_one or not is_indexed or not len(data):
-        found = "no images" if is_indexed and not len(data) else plain_kind(data)
+        found = "no images" if is_indexed and not len(data) else type_name(data)
         raise DataError(f"data: found {found}, expected {_EXPECTED}")
     names = [f"image {row}" for row in range(len(data))]
     hub = sys.modules.get("datasets")  # already imported if `data` is from it

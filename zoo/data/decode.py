@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from rich.progress import track
 
-from zoo.config import plain_kind
+from zoo.config import type_name
 from zoo.errors import DataError
 from zoo.files import cache_folder, write_atomic, writing
 from zoo.release.tensors import to_rgb
@@ -36,14 +36,14 @@ _IMAGE = "a PIL image, a path, a uint8 array [H, W] or [H, W, 3], or a tensor [C
 
 def read_image(source: Any, name: str) -> Image.Image:
     """Return a `Path`, bytes or anything in `_IMAGE` as RGB; DataError naming `name` if it is unreadable."""
-    with opened(source, name) as image:
+    with open_image(source, name) as image:
         if 0 in image.size:
             raise ValueError(f"found {image.width} x {image.height} pixels")
         return to_rgb(image)
 
 
 @contextmanager
-def opened(source: Any, name: str) -> Iterator[Image.Image]:
+def open_image(source: Any, name: str) -> Iterator[Image.Image]:
     """Open an image, without decoding files yet; errors inside the block become DataErrors too."""
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
@@ -75,7 +75,7 @@ def _pixels(item: Any) -> NDArray[np.uint8]:
             array = (array.float() * 255).round().to(torch.uint8)
         array = array.cpu().numpy()
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"found {plain_kind(item)}, expected {_IMAGE}")
+        raise ValueError(f"found {type_name(item)}, expected {_IMAGE}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.dtype != np.uint8 or array.shape[2:] not in ((), (3,)) or array.ndim < 2:
@@ -98,7 +98,7 @@ def own_cores() -> int:
     return max(1, min(share, bound))
 
 
-def shown(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
+def with_progress(images: Iterable[Any], total: int, doing: str) -> Iterable[Any]:
     """Return `images` with a progress bar; without a terminal, log one line if there are over 1,000."""
     terminal = sys.stderr.isatty()
     if total > 1_000 and not terminal:
@@ -161,6 +161,6 @@ def _decoded(dataset: ImageDataset, image_size: int | None) -> NDArray[np.uint8]
     # Pillow releases the GIL; images in memory may come from code that is not thread-safe
     threads = own_cores() if dataset.encoded() is not None else 1
     with ThreadPoolExecutor(threads) as pool:
-        for _ in shown(pool.map(decode, range(len(dataset))), len(dataset), "decoding"):
+        for _ in with_progress(pool.map(decode, range(len(dataset))), len(dataset), "decoding"):
             pass
     return pixels

@@ -44,9 +44,8 @@ def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -
     """Return the ascending indices of the labelled images to keep, given all `labels` `[N]`.
 
     NumPy's legacy RandomState(seed) permutes each class's indices, in class order and from one stream, and
-    the first ones are kept: with the same seed, 1 % of the labels are a subset of 10 %. A class keeps its
-    `fraction`, rounded to the nearest image (half to even), and at least one. Raises DataError naming the
-    first class with fewer than `per_class` images.
+    the first ones are kept: with one seed, 1 % of the labels are a subset of 10 %. A class keeps its rounded
+    `fraction` (half to even), at least one image. DataError names a class with fewer than `per_class` images.
     """
     random = np.random.RandomState(config.seed)  # its stream never changes between versions
     kept = []

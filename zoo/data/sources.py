@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
-from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, labelled, table_rows
+from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, to_dataset, find_listed, table_rows
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.errors import DataError, did_you_mean, few
-from zoo.files import names_in, read_text
+from zoo.files import list_names, read_text
 from zoo.release.schema import CLASS_NAMES, invalid_class_name
 from zoo.release.tensors import ImageList
 
@@ -108,12 +108,12 @@ def _is_image(name: str) -> bool:
 
 def folders_in(folder: Path) -> list[str]:
     """Return the sorted names of the visible folders in a folder."""
-    return [name for name in names_in(folder) if _is_visible(name) and isdir(folder / name)]
+    return [name for name in list_names(folder) if _is_visible(name) and isdir(folder / name)]
 
 
 def has_image(folder: Path) -> bool:
     """Return whether a folder directly contains an image file."""
-    return any(map(_is_image, names_in(folder)))
+    return any(map(_is_image, list_names(folder)))
 
 
 def image_files(folder: Path) -> list[str]:
@@ -135,7 +135,7 @@ def open_folder(source: Folder, split: Split, root: Path) -> ImageStore:
     """
     path, train = root / getattr(source, split), root / source.train
     if not isdir(path):
-        raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, names_in(root))}')
+        raise DataError(f'folder: no {split} folder "{path}".{did_you_mean(path.name, list_names(root))}')
     trained = train if isdir(train) else path
     classes = [] if has_image(trained) or has_image(path) else folders_in(trained)  # no image may be skipped
     if not classes:
@@ -186,7 +186,7 @@ def _hub_facts(folder: Path) -> dict[str, str]:
 def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
     """Return the images in a split's parquet files, ordered by file name."""
     if not (files := split_files(root, getattr(source, split))):
-        wanted, found = getattr(source, split), few(names_in(root)) or "nothing"
+        wanted, found = getattr(source, split), few(list_names(root)) or "nothing"
         raise DataError(f'parquet: no "{wanted}" (data.source.{split}) in {root}, found {found}')
     try:
         from datasets import load_dataset
@@ -237,7 +237,7 @@ def open_dataset(
         "long_tail": tail.model_dump() if tail else None,
         "partial_labels": None,
         **{key: section.model_dump() for key, section in optional.items() if section},
-        **({} if source.kind in _KNOWN or as_archive(source) != source else {"content": found.sampled}),
+        **({} if source.kind in _KNOWN or as_archive(source) != source else {"content": found.sample_hash}),
         **found.settings,
     }
     dataset = replace(dataset, settings=settings)
@@ -268,7 +268,7 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
         is_open = isinstance(source, Parquet) or store.class_names is None  # classes depend on `train`
         if split == "test" and is_open and has_training_split(config, root):
             trained = read(source, "train", folder)
-        found = labelled(store, trained, source.kind)
+        found = to_dataset(store, trained, source.kind)
     if (place := invalid_class_name(names := [data_name(source, root), *found.class_names])) is not None:
         raise DataError(f"{source.kind}: found the name {names[place][:80]!r}, expected {CLASS_NAMES}")
     return found

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from zoo import backbones, hub
 from zoo.backbones import evaluating, keeping_memory
-from zoo.config import parse, plain_kind
+from zoo.config import parse, type_name
 from zoo.data import EvalView, ImageDataset, eval_images
 from zoo.data.decode import content_key
 from zoo.errors import DataError, ZooError, ZooWarning
@@ -87,7 +87,7 @@ def extract(
             encode = fastest_form(model, images) if encode is None else encode
             output = encode(images)
             if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(images):
-                found = list(output.shape) if isinstance(output, Tensor) else plain_kind(output)
+                found = list(output.shape) if isinstance(output, Tensor) else type_name(output)
                 expected = f"expected [{len(images)}, D] of a headless encoder with pooling (num_classes=0)"
                 raise DataError(f"features: the model returned {found}, {expected}")
             parts.append(Features(output.float().cpu(), labels.long().cpu()))

@@ -22,7 +22,7 @@ from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, ViewsConfig
 from zoo.data.batches import derive_seed
 from zoo.data.config import Subset
-from zoo.data.decode import opened
+from zoo.data.decode import open_image
 from zoo.data.long_tail import select_subset
 from zoo.errors import DataError, ZooError
 from zoo.objectives import Classify, DataInfo
@@ -96,7 +96,7 @@ def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
     first: tuple[int, int] | None = None
     for index in range(len(train_set)):
         # the loader reports an unreadable one
-        with suppress(DataError), opened(train_set.item(index), train_set.name_of(index)) as image:
+        with suppress(DataError), open_image(train_set.item(index), train_set.name_of(index)) as image:
             first = first or image.size
             if image.size != first or 3 * len(train_set) * math.prod(first) >= 4 << 30:
                 return "stream"

@@ -97,10 +97,10 @@ def pretrain(
 
     with interruptible(saved), join(device.type) as ranks:
         first = ranks.rank == 0
-        with ranks.in_turn():  # the others find what the first one fetched or decoded
+        with ranks.first_rank_first():  # the others find what the first one fetched or decoded
             sets = open_sets(planned, root, images)
             model = build_objective(first_stage(planned), sets[0])
-        planned = resolve_auto(planned, ranks.from_first(chosen))
+        planned = resolve_auto(planned, ranks.broadcast_from_first(chosen))
         if first:
             warn_of_shared(*sets)
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():

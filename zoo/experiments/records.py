@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from zoo import catalog, hub
-from zoo.config import Config, flat, is_number, parse
+from zoo.config import Config, flatten, is_number, parse
 from zoo.data.dataset import data_words
 from zoo.data.sources import as_archive
 from zoo.errors import RecipeError, ReleaseError, ZooError, ZooWarning
@@ -22,7 +22,7 @@ from zoo.objectives import SHIPPED
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import keys_learned
 from zoo.release import Release, format
-from zoo.release.provenance import START, TEACHERS, began_with
+from zoo.release.provenance import START, TEACHERS, describe_origins
 from zoo.release.schema import is_own, split_words
 from zoo.report.subject import open_subjects
 
@@ -147,7 +147,7 @@ def from_release(release: Release) -> RunRecord:
     data = config["dataset"]
     words, counts = data_words(data), data["class_counts"] if data.get("num_classes") else {}
     own = [entry for entry in release.metrics["evaluations"] if is_own(entry, words)]
-    began, stopping = began_with(plain), training.get("early_stopping")
+    began, stopping = describe_origins(plain), training.get("early_stopping")
     noted = [f"its training {began}, whose epochs and time are not counted here"] if began else []
     noted += [f"early stopping chose the epoch by {stopping['metric']}"] if stopping else []
     noted += dict.fromkeys(f"{e['protocol']}: {split_words(e)}" for e in own if split_words(e) != e["split"])
@@ -188,10 +188,10 @@ def recipe_leaves(plain: Mapping[str, Any]) -> dict[str, Any]:
     try:
         recipe = parse(Recipe, dict(plain), "recipe")
     except RecipeError:  # written by another version
-        return flat(plain)
+        return flatten(plain)
     whole = recipe.model_dump(mode="json")
     whole["data"]["source"] = as_archive(recipe.data.source).model_dump(mode="json")
-    return flat(whole)
+    return flatten(whole)
 
 
 @cache

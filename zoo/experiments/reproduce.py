@@ -18,7 +18,7 @@ from scipy import stats
 from zoo import catalog, hub
 from zoo.config import is_number
 from zoo.data.any_data import Data, own_root
-from zoo.errors import ReleaseError, ZooError, processes
+from zoo.errors import ReleaseError, ZooError, rank_and_size
 from zoo.evaluation.evaluate import evaluate, open_own
 from zoo.evaluation.light import parse_protocol
 from zoo.experiments.pretraining import pretrain
@@ -166,7 +166,7 @@ def reproduce(
     if not own.evaluations:
         raise ReleaseError(f"{recorded.name}: {format.METRICS} records no evaluation to compare with")
     seeds = _seeds(own, spread)
-    first = processes()[0] == 0
+    first = rank_and_size()[0] == 0
     if first:
         for key, start, expected in origins(recorded.recipe, training):
             _check(f'{key} "{start}": found weights', sha256_of(key, hub.open(start).config), expected)

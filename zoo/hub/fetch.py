@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import is_unused, names_in, read_object, write_text
+from zoo.files import is_unused, list_names, read_json_or_empty, write_text
 from zoo.hub.client import hub_errors
 from zoo.hub.names import ModelRef, resolve
 from zoo.release import Release, format
@@ -47,7 +47,7 @@ def open(
     Raises:
         ReleaseError: if there is no such release, with the nearest name, or if its folder is incomplete.
     """
-    return Release.at(folder_of(resolve(name, revision), token=token, cache_dir=cache_dir))
+    return Release.at(local_folder(resolve(name, revision), token=token, cache_dir=cache_dir))
 
 
 def load(
@@ -97,7 +97,7 @@ def pull(
     The other arguments are those of `zoo.open`. A `ReleaseError` names the repository or folder at fault.
     """
     ref = resolve(name, revision)
-    release = Release.at(folder_of(ref, token=token, cache_dir=cache_dir))
+    release = Release.at(local_folder(ref, token=token, cache_dir=cache_dir))
     release.verify()
     if out is None:
         return release
@@ -108,18 +108,18 @@ def pull(
         for file in release_files(release.path).values():
             shutil.copyfile(file, staging / file.name)
     if ref.kind == "hub" and ref.revision in (None, "main", release.path.name):
-        note_base(out, ref.target, release.path.name)
+        record_base(out, ref.target, release.path.name)
     return Release.at(out)
 
 
 def base_of(folder: Path, repo_id: str) -> str | None:
     """Return the commit of `main` that a folder was last pulled from or pushed to; None if not recorded."""
-    return read_object(folder / _RECORD).get(repo_id)
+    return read_json_or_empty(folder / _RECORD).get(repo_id)
 
 
-def note_base(folder: Path, repo_id: str, commit: str) -> None:
+def record_base(folder: Path, repo_id: str, commit: str) -> None:
     """Record the commit of `main` that a folder was pulled from or pushed to."""
-    record = {**read_object(folder / _RECORD), repo_id: commit}
+    record = {**read_json_or_empty(folder / _RECORD), repo_id: commit}
     write_text(folder / _RECORD, json.dumps(record) + "\n")
 
 
@@ -133,7 +133,7 @@ def release_files(folder: Path) -> dict[str, Path]:
     return {file.name: file for file in sorted(folder.iterdir()) if is_release_file(file.name)}
 
 
-def folder_of(
+def local_folder(
     ref: ModelRef,
     *,
     token: str | bool | None = None,
@@ -147,7 +147,7 @@ def folder_of(
     """
     if ref.path is not None:
         if not isdir(ref.path):
-            beside = [str(ref.path.parent / name) for name in names_in(ref.path.parent)]
+            beside = [str(ref.path.parent / name) for name in list_names(ref.path.parent)]
             raise ReleaseError(f'no folder "{ref.path}".{did_you_mean(ref.path, beside)}')
         return ref.path
 

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 
 from zoo.errors import ReleaseError
 from zoo.files import write_atomic, write_text
-from zoo.hub.fetch import TENSORS, folder_of, is_release_file, release_files
+from zoo.hub.fetch import TENSORS, is_release_file, local_folder, release_files
 from zoo.hub.names import ModelRef
 from zoo.release import Release, card, format, provenance
 from zoo.release.schema import identity
@@ -39,7 +39,7 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
     folder = release.path
 
     def fetched(commit: str, weights: bool = False) -> Path:
-        return folder_of(ModelRef("hub", repo_id, commit), token=token, weights=weights)
+        return local_folder(ModelRef("hub", repo_id, commit), token=token, weights=weights)
 
     def conflict(key: str) -> ReleaseError:
         since = f"changed since {base[:7]}" if base else "no common version is recorded"
@@ -84,7 +84,7 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
     if (images := folder / format.IMAGES).exists():
         config["zoo"][format.HASHED[format.IMAGES]] = format.sha256(images)
     write_text(folder / format.CONFIG, format.to_json(config))
-    written = ModelCard(card.addressed(card.render(folder, config), repo_id))
+    written = ModelCard(card.with_repo_id(card.render(folder, config), repo_id))
     tags = [*(written.data.get("tags") or []), *merged.get(_TAGS, [])]
     for key, value in merged.items():
         if key.startswith(_CARD) and key not in (_NOTES, _TEXT):
@@ -98,7 +98,7 @@ def _parts(folder: Path, repo_id: str) -> dict[str, Any]:
     """Return the parts of a release that are compared, by name; for most files the SHA-256."""
     config, metrics = format.read_config(folder), format.read_metrics(folder)
     texts = format.read_text(folder / format.CARD), card.render(folder, config)
-    written, own = (ModelCard(card.addressed(text, repo_id)) for text in texts)
+    written, own = (ModelCard(card.with_repo_id(text, repo_id)) for text in texts)
     data, expected = (dict(each.data.to_dict()) for each in (written, own))  # type: ignore[no-untyped-call]
     license, stated = config["pretrained_cfg"]["license"], data.pop("license", None)
     stated = data.pop("license_name", stated)

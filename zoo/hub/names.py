@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from zoo import catalog
-from zoo.config import plain_kind
+from zoo.config import type_name
 from zoo.errors import ReleaseError, did_you_mean
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def named(release: Release | str | Path) -> str | Path:
         return release
     if isinstance(path := getattr(release, "path", None), Path):
         return f"shipped:{path.name}" if catalog.is_shipped(path) else path
-    raise ReleaseError(f"release: found {plain_kind(release)}, expected a name, a folder or a Release")
+    raise ReleaseError(f"release: found {type_name(release)}, expected a name, a folder or a Release")
 
 
 def cached_commit(folder: Path) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 
 from zoo.errors import ReleaseError
 from zoo.hub.client import hub_errors
-from zoo.hub.fetch import base_of, is_release_file, note_base, release_files
+from zoo.hub.fetch import base_of, is_release_file, record_base, release_files
 from zoo.hub.fetch import open as open_release
 from zoo.hub.merge import merge
 from zoo.hub.names import ModelRef, repository
@@ -82,7 +82,7 @@ def push(
             parent_commit=parent,
         )
     if release.writable and branch == "main":
-        note_base(release.path, repo_id, made.oid)
+        record_base(release.path, repo_id, made.oid)
     return f"{constants.ENDPOINT}/{repo_id}/tree/{made.oid}"
 
 
@@ -100,7 +100,7 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     provenance.check_public(release.path)
     card.check_card(release.path, release.config)
     contents: dict[str, Any] = {**release_files(release.path)}
-    contents[format.CARD] = card.addressed(release.card, repo_id).encode()
+    contents[format.CARD] = card.with_repo_id(release.card, repo_id).encode()
     public = release.config["zoo"]["dataset"].get("source") in _PUBLIC
     if format.IMAGES in contents and not public:  # whoever has an image could tell if it was trained on
         del contents[format.IMAGES]

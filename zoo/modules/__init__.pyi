@@ -7,11 +7,11 @@ from .heads import CosineClassifier as CosineClassifier
 from .heads import ScaledClassifier as ScaledClassifier
 from .heads import Teacher as Teacher
 from .heads import as_linear as as_linear
-from .heads import averaged as averaged
+from .heads import ema_tensors as ema_tensors
 from .heads import full_logits as full_logits
+from .heads import l2_normalize as l2_normalize
 from .heads import projection_head as projection_head
 from .heads import released_state as released_state
-from .heads import unit_rows as unit_rows
 from .momentum import KeyQueue as KeyQueue
 from .momentum import MomentumEncoder as MomentumEncoder
 from .pyramid import FeatureMaps as FeatureMaps

@@ -44,7 +44,7 @@ def projection_head(
     return head
 
 
-def unit_rows(projected: Tensor) -> Tensor:
+def l2_normalize(projected: Tensor) -> Tensor:
     """Scale rows `[B, D]` to unit length, in at least float32, even under autocast."""
     return F.normalize(to_float32(projected), dim=1)
 
@@ -71,7 +71,7 @@ class CosineClassifier(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         if self.training:
             self.running_norm.lerp_(features.detach().norm(dim=1).mean(), 0.1)
-        return F.linear(unit_rows(features), unit_rows(self.weight))
+        return F.linear(l2_normalize(features), l2_normalize(self.weight))
 
 
 class ScaledClassifier(nn.Linear):
@@ -152,7 +152,7 @@ class Teacher(nn.Module):
             return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
 
 
-def averaged(module: nn.Module) -> dict[str, Tensor]:
+def ema_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a module's state that an EMA averages, by name; not copies."""
     released, live = released_state(module), (*module.named_parameters(), *module.named_buffers())
     return {n: each for n, each in live if n in released and (each.requires_grad or ".running_" in n)}

@@ -40,7 +40,7 @@ class Ranks:
         """
         return rows if self.alone else _Gather.apply(rows, self)
 
-    def others(self, rows: Tensor) -> Tensor:
+    def gather_others(self, rows: Tensor) -> Tensor:
         """Return the rows of the other ranks `[N - n, ...]`; differentiable like `gather`."""
         everyones, start = self.gather(rows), self.rank * len(rows)
         return torch.cat([everyones[:start], everyones[start + len(rows) :]])
@@ -73,7 +73,7 @@ class Ranks:
         dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
         return tuple(ballot.tolist())
 
-    def from_first(self, compute: Callable[[], _T]) -> _T:
+    def broadcast_from_first(self, compute: Callable[[], _T]) -> _T:
         """Return rank 0's result of `compute` on all ranks; the others wait for it as long as it takes."""
         found = [compute() if self.rank == 0 else None]
         if not self.alone:
@@ -86,7 +86,7 @@ class Ranks:
             dist.barrier(self._patient)
 
     @contextmanager
-    def in_turn(self) -> Iterator[None]:
+    def first_rank_first(self) -> Iterator[None]:
         """Run the block on each node's first rank first; the others find what it fetched or decoded."""
         first = dist.get_node_local_rank(fallback_rank=0) == 0
         if not first:

@@ -92,8 +92,8 @@ class Objective(nn.Module):
         """Return the other ranks' rows of both views, with gradient, and their labels; None with one rank."""
         if self.ranks.alone:
             return None
-        rows = self.ranks.others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
-        return torch.cat(rows), self.ranks.others(labels).repeat(2)
+        rows = self.ranks.gather_others(torch.cat([a, b], dim=1)).chunk(2, dim=1)
+        return torch.cat(rows), self.ranks.gather_others(labels).repeat(2)
 
     def no_weight_decay(self) -> set[str]:
         """Return the parameters that are exempt from weight decay: timm's exemptions in the encoder."""

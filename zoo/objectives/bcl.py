@@ -5,7 +5,7 @@ from torch import nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, CosineClassifier, as_linear, full_logits, unit_rows
+from zoo.modules import Centers, CosineClassifier, as_linear, full_logits, l2_normalize
 from zoo.objectives.base import Batch, DataInfo, Objective, Output, train_accuracy
 from zoo.objectives.config import BCLConfig
 from zoo.objectives.momentum_contrast import projection
@@ -36,8 +36,8 @@ class BCL(Objective):
         logits = full_logits(self.classifier, features.chunk(3)[0]) * (config.scale or 1.0)
         classification = functional.balanced_softmax(logits, labels, self.class_counts)
 
-        _, a, b = unit_rows(self.head(features)).chunk(3)
-        prototypes = unit_rows(self.prototype_head(self.classifier.weight))
+        _, a, b = l2_normalize(self.head(features)).chunk(3)
+        prototypes = l2_normalize(self.prototype_head(self.classifier.weight))
         others = self.from_others(a, b, labels)
         contrast = functional.balanced_contrast(a, b, labels, prototypes, tau=config.tau, others=others)
         metrics = {

@@ -3,7 +3,7 @@
 import torch
 
 from zoo import functional
-from zoo.modules import unit_rows
+from zoo.modules import l2_normalize
 from zoo.objectives.base import Batch, Output
 from zoo.objectives.config import MarginConfig
 from zoo.objectives.momentum_contrast import TwoViews
@@ -20,7 +20,7 @@ class Margin(TwoViews):
 
     def forward(self, batch: Batch) -> Output:
         """Compare every view of all ranks with every other; each rank computes the whole loss."""
-        a, b = (unit_rows(self.head(self.encoder(view))) for view in batch.views)
+        a, b = (l2_normalize(self.head(self.encoder(view))) for view in batch.views)
         z = torch.cat(self.ranks.gather(torch.cat([a, b], dim=1)).chunk(2, dim=1))  # [2N, D]
         labels = self.ranks.gather(batch.labels).repeat(2)
         first, second = torch.triu_indices(len(z), len(z), offset=1, device=z.device)

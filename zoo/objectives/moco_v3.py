@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zoo import functional
 from zoo.backbones import feature_dim, name_of
 from zoo.errors import ZooError
-from zoo.modules import MomentumEncoder, projection_head, unit_rows, value_at
+from zoo.modules import MomentumEncoder, l2_normalize, projection_head, value_at
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
 from zoo.objectives.config import MoCoV3Config
 
@@ -47,8 +47,8 @@ class MoCoV3(Objective):
         """Contrast predictions and keys across the two views, in both directions."""
         tau = self.config.tau
         projected = (self.projector(self.encoder(view)) for view in batch.views)
-        q1, q2 = (unit_rows(self.predictor(each)) for each in projected)
-        k1, k2 = (unit_rows(self.teacher(view)) for view in batch.views)
+        q1, q2 = (l2_normalize(self.predictor(each)) for each in projected)
+        k1, k2 = (l2_normalize(self.teacher(view)) for view in batch.views)
         others, _ = self.from_others(k1, k2, batch.labels) or (None, None)
         others1, others2 = (None, None) if others is None else others.chunk(2)
         loss = functional.in_batch_info_nce(q1, k2, tau=tau, others=others2)

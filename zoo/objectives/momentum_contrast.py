@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import KeyQueue, MomentumEncoder, projection_head, unit_rows, value_at
+from zoo.modules import KeyQueue, MomentumEncoder, l2_normalize, projection_head, value_at
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import config as c
 from zoo.objectives.base import Batch, DataInfo, Objective, Output
@@ -91,7 +91,7 @@ class WithQueue(TwoViews):
 
     def pair(self, q: Tensor, k: Tensor) -> Pairs:
         """Return unit rows `[B, D]` with the queue as it was before this step."""
-        return Pairs(unit_rows(q), unit_rows(k), self.queue.keys, self.queue.labels, self.queue.valid)
+        return Pairs(l2_normalize(q), l2_normalize(k), self.queue.keys, self.queue.labels, self.queue.valid)
 
     def apply_ft(self, pairs: Pairs, *, labelled: bool) -> Pairs:
         """Apply the recipe's FT from its start epoch on; before that return the pairs unchanged."""

@@ -1,7 +1,7 @@
 """SimCLR and SupCon: contrast of two views, without and with labels; no class centers."""
 
 from zoo import functional
-from zoo.modules import unit_rows
+from zoo.modules import l2_normalize
 from zoo.objectives.base import Batch, Output, share_of_weight
 from zoo.objectives.config import SimCLRConfig, SupConConfig
 from zoo.objectives.momentum_contrast import TwoViews, WithKeyEncoder
@@ -17,7 +17,7 @@ class SimCLR(TwoViews):
 
     def forward(self, batch: Batch) -> Output:
         """Contrast every view with the batch's 2B - 1 others."""
-        a, b = (unit_rows(self.head(self.encoder(view))) for view in batch.views)
+        a, b = (l2_normalize(self.head(self.encoder(view))) for view in batch.views)
         others, _ = self.from_others(a, b, batch.labels) or (None, None)
         loss = functional.in_batch_info_nce(a, b, tau=self.config.tau, both_views=True, others=others)
         return Output(loss, {}, held={"q": a, "k": b})

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from zoo import catalog
-from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, plain_kind
+from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, type_name
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
 from zoo.objectives import ObjectiveConfig, registry
@@ -88,7 +88,7 @@ class Recipe(Config):
         if isinstance(recipe, Recipe):
             return cls.from_yaml(recipe.to_yaml(), recipe.name, overrides) if overrides else recipe
         if not isinstance(recipe, str | Path):
-            raise RecipeError(f"recipe: found {plain_kind(recipe)}, expected a name, a file or a Recipe")
+            raise RecipeError(f"recipe: found {type_name(recipe)}, expected a name, a file or a Recipe")
         path = catalog.recipe_path(recipe)
         return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
 

@@ -57,7 +57,7 @@ def render(folder: Path, config: Facts) -> str:
         overlapping=any(e.get("train_set", {}) is None for e in evaluations),
         papers=bibtex(about["objective"], recipe),
         pictures={file.stem for file in folder.glob(format.PICTURES)},
-        repo=f"ORG/{about['name']}",  # `addressed` fills in the repository
+        repo=f"ORG/{about['name']}",  # `with_repo_id` fills in the repository
         snapshot=format.snapshot_of(metrics["training"]),
         start=provenance.start_of(recipe),
         stock=not backbones.is_own(config["architecture"]),
@@ -68,7 +68,7 @@ def render(folder: Path, config: Facts) -> str:
 
 
 @contextmanager
-def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def editing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Lock a release, yield its config and metrics to modify, then write both and the card.
 
     Raises a `ReleaseError` if the release is read-only or cannot be written.
@@ -84,7 +84,7 @@ def changing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         write_text(folder / format.CARD, render(folder, config))
 
 
-def addressed(card: str, repo_id: str) -> str:
+def with_repo_id(card: str, repo_id: str) -> str:
     """Return the card with `repo_id` as the repository that its code loads from."""
     found = _ADDRESS.search(card)
     if found is None:

@@ -21,7 +21,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from zoo import catalog, files
-from zoo.config import load_yaml, plain_kind
+from zoo.config import load_yaml, type_name
 from zoo.errors import ReleaseError
 from zoo.files import staging, sync, writing
 from zoo.release import schema
@@ -77,7 +77,7 @@ def read_json(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ReleaseError(f"{file}: not valid JSON: {error!s:.200}") from None
     if not isinstance(data, dict):
-        raise ReleaseError(f"{file}: found {plain_kind(data)}, expected a JSON object")
+        raise ReleaseError(f"{file}: found {type_name(data)}, expected a JSON object")
     return data
 
 
@@ -122,7 +122,7 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     if type(classes) is not int or not 0 <= classes <= 1 << 20:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
     fetched = isfile(weights)  # else only the metadata was requested
-    shapes, recorded = (read_shapes(weights), known_sha256(weights)) if fetched else ({}, None)
+    shapes, recorded = (read_shapes(weights), cached_sha256(weights)) if fetched else ({}, None)
     shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
     linear = bool(classes) and len(shape) == 2 and shape[0] == classes
     width = shape[1] if linear else raw.get("num_features")
@@ -219,7 +219,7 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def known_sha256(file: Path) -> str:
+def cached_sha256(file: Path) -> str:
     """Return a file's SHA-256, cached below `$XDG_CACHE_HOME/zoo` until its inode, size or times change."""
     status = file.stat()
     key = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
@@ -234,7 +234,7 @@ def known_sha256(file: Path) -> str:
 
 def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None:
     """Compare the SHA-256 of `file`, a cached one unless `every_byte`; a `ReleaseError` names both hashes."""
-    if (found := (sha256 if every_byte else known_sha256)(file)) != expected:
+    if (found := (sha256 if every_byte else cached_sha256)(file)) != expected:
         raise ReleaseError(f"{file}: sha256 {found}, but {CONFIG} records {expected}")
 
 

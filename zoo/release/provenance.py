@@ -41,7 +41,7 @@ def teachers_of(recipe: Mapping[str, Any]) -> list[str]:
     return [name for name in teachers if isinstance(name, str)] if isinstance(teachers, list) else []
 
 
-def began_with(recipe: Mapping[str, Any]) -> str:
+def describe_origins(recipe: Mapping[str, Any]) -> str:
     """Describe a recipe's initial weights and teachers in words; '' if it has neither."""
     start, teachers = start_of(recipe), ", ".join(f'"{name}"' for name in teachers_of(recipe))
     words = [f'started from "{start}"' if start else "", f"learned from {teachers}" if teachers else ""]

@@ -201,7 +201,7 @@ class Release:
         from zoo.release import card
 
         checked = checked_evaluation(entry, f"an evaluation of {self.name}")
-        with card.changing(self.path) as (_, metrics):
+        with card.editing(self.path) as (_, metrics):
             made, same = metrics["evaluations"], identity(checked)
             place = next((i for i, old in enumerate(made) if identity(old) == same), len(made))
             made[place : place + 1] = [checked]  # in the same position: of several, the first one counts
@@ -217,7 +217,7 @@ class Release:
         small = rgb(image).copy()
         small.thumbnail((160, 160))
         top = dict(self.nearest_classes(small))
-        with card.changing(self.path) as (_, metrics):
+        with card.editing(self.path) as (_, metrics):
             metrics["example"] = {"credit": credit, "top": top}
             format.checked_metrics(metrics, self.path / format.METRICS)
             write_atomic(self.path / format.EXAMPLE, lambda file: small.save(file, "PNG", optimize=True))
@@ -227,6 +227,6 @@ class Release:
         """Set the licence of the weights, a Hub identifier or any name; return the release, reopened."""
         from zoo.release import card
 
-        with card.changing(self.path) as (config, _):
+        with card.editing(self.path) as (config, _):
             config["pretrained_cfg"]["license"] = license
         return Release.at(self.path)

@@ -121,7 +121,7 @@ def write_release(
         (staging / format.CONFIG).write_text(format.to_json(config), encoding="utf-8")
         check_release(written := Release.at(staging))  # what fails here could not be read by anyone
         loaded = written.load(dtype=next(encoder.parameters()).dtype).eval()
-        if not agree(output(loaded, preprocess.input_size), output(encoder, preprocess.input_size)):
+        if not outputs_match(output(loaded, preprocess.input_size), output(encoder, preprocess.input_size)):
             raise ReleaseError(f"{name}: {arch} with {model_args} does not compute what the encoder does")
     return Release.at(folder)
 
@@ -149,7 +149,7 @@ def _classifier(encoder: nn.Module, centers: Centers, size: int) -> nn.Module | 
         head.weight.copy_(centers.weight)
         head.bias.copy_(centers.bias)
         expected = head(output(encoder, size))
-    return model if agree(output(model.requires_grad_(False).eval(), size), expected) else None
+    return model if outputs_match(output(model.requires_grad_(False).eval(), size), expected) else None
 
 
 def noise(*shape: int) -> Tensor:
@@ -164,7 +164,7 @@ def output(model: nn.Module, size: int) -> Tensor:
         return model(images.to(next(model.parameters()).dtype))  # type: ignore[no-any-return]
 
 
-def agree(found: Tensor, expected: Tensor) -> bool:
+def outputs_match(found: Tensor, expected: Tensor) -> bool:
     """Whether two outputs agree within float32 rounding error relative to their magnitude."""
     atol = 1e-4 * float(expected.abs().max())
     return found.shape == expected.shape and torch.allclose(found, expected, 1e-3, atol)

@@ -22,7 +22,7 @@ from zoo.data.any_data import Data, as_data
 from zoo.errors import ZooError
 from zoo.evaluation.encode import check_number, open_encoder
 from zoo.evaluation.evaluate import open_own, own_data
-from zoo.files import RUNS, names_in, write_text, writing
+from zoo.files import RUNS, list_names, write_text, writing
 from zoo.release import Release
 from zoo.report.pictures import draw
 from zoo.report.sample import SMALLEST, take_sample
@@ -99,7 +99,7 @@ def _folder(out: str | Path | None, names: Sequence[str | Path]) -> Path:
     joined = "_and_".join(str(name).removeprefix("shipped:") for name in names)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", joined)[:100].strip("._")
     folder = DIAGNOSED / name if out is None else Path(out)
-    others = [name for name in names_in(folder) if name not in (_HTML, _NUMBERS, _FIGURES)]
+    others = [name for name in list_names(folder) if name not in (_HTML, _NUMBERS, _FIGURES)]
     if isfile(folder) or others:
         found = f"holds {', '.join(others[:3])}" if others else "is a file"
         raise ZooError(f'"{folder}" {found}, expected a new folder or a report; choose another --out')

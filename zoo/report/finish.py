@@ -23,7 +23,7 @@ from zoo.report.subject import Subject
 from zoo.training import Trained
 from zoo.training.facts import training_facts
 from zoo.training.progress import say
-from zoo.training.stages import final_classifier, recorded
+from zoo.training.stages import final_classifier, recorded_rows
 
 Sets = tuple[ImageDataset, ImageDataset | None]
 """The training images, and the test images if there are any."""
@@ -70,7 +70,8 @@ def finish(
     dataset, steps = train_set.describe(), sum(stage.steps for stage in stages)
     # the run of a snapshot may have continued
     rows, class_rows = (
-        [row for row in found if row["step"] <= steps] for found in recorded([stage.run for stage in stages])
+        [row for row in found if row["step"] <= steps]
+        for found in recorded_rows([stage.run for stage in stages])
     )
     training = training_facts(recipe, objective, stages, train_set, ranks)
     names, counts, sample = train_set.class_names, torch.from_numpy(train_set.class_counts), None

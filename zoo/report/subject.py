@@ -25,7 +25,7 @@ from zoo.release import Release, provenance
 from zoo.release.schema import is_own
 from zoo.report.sample import Sample
 from zoo.training import RunFolder
-from zoo.training.stages import recorded
+from zoo.training.stages import recorded_rows
 
 Row = Mapping[str, Any]
 Array = NDArray[np.float64]
@@ -192,7 +192,7 @@ def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
 def _open(release: Release) -> Subject:
     run, history = RunFolder(release.path / "run"), release.history
     begun = (run.stages() or [run]) if isfile(run.recipe_file) else []
-    rows, class_rows = recorded(begun)
+    rows, class_rows = recorded_rows(begun)
     if not rows and history is not None:
         rows, class_rows = provenance.history_rows(history), history["classes"]
     described, centers = release.config["zoo"]["dataset"], release.centers

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.errors import TrainingError, ZooWarning, first_line
-from zoo.files import read_object, sync, write_atomic, write_text, writing
+from zoo.files import read_json_or_empty, sync, write_atomic, write_text, writing
 from zoo.release.format import sha256
 
 CHECKPOINT_FORMAT = 3
@@ -61,7 +61,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
 def read(file: Path) -> Checkpoint:
     """Read a checkpoint with `weights_only`, so that no pickle runs code; TrainingError if it is damaged."""
     try:
-        expected, found = read_object(file.with_suffix(".json")).get("sha256"), sha256(file)
+        expected, found = read_json_or_empty(file.with_suffix(".json")).get("sha256"), sha256(file)
         if found != expected:
             raise ValueError(f"found sha256 {found[:12]}..., its record has {str(expected)[:12]}")
         data = torch.load(file, map_location="cpu", weights_only=True)

@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from zoo.errors import RanksLost, TrainingError, first_line, processes
+from zoo.errors import RanksLost, TrainingError, first_line, rank_and_size
 from zoo.modules.ranks import ALONE, Ranks
 
 TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, 600: a step, its data included, takes less
@@ -30,7 +30,7 @@ def join(device: str) -> Iterator[Ranks]:
     On "cuda" each process uses the GPU of its local rank. TrainingError if the processes cannot connect,
     RanksLost if another one ended or did not answer in time.
     """
-    rank, size = processes()
+    rank, size = rank_and_size()
     if size == 1:
         yield ALONE
         return

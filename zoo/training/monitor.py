@@ -18,7 +18,7 @@ from zoo.data.batches import derive_seed
 from zoo.data.long_tail import stratified_split
 from zoo.errors import DataError
 from zoo.functional import class_means, knn_predict
-from zoo.modules import released_state, unit_rows
+from zoo.modules import l2_normalize, released_state
 from zoo.modules.ranks import Ranks
 from zoo.objectives import Classify, Objective
 from zoo.recipe import Recipe
@@ -93,7 +93,7 @@ class Monitor:
         """Return accuracies in percent after `done` steps, for the record; all ranks must call it."""
         objective, ema = self._stepper.objective, self._stepper.ema
         with nullcontext() if ema is None else ema.applied():
-            found = self._stepper.ranks.from_first(lambda: self._measure(objective))
+            found = self._stepper.ranks.broadcast_from_first(lambda: self._measure(objective))
             if self._stopping is None:
                 return {f"knn_{name}": value for name, value in found.items()}
             value = found[self._stopping.metric]
@@ -154,7 +154,7 @@ def start_from_means(objective: Objective, images: ImageDataset, recipe: Recipe,
     assert isinstance(objective, Classify)  # the recipe's schema allows no other
     with show_images("class means", len(images)) as progress:
         features, labels = encode(objective.encoder, images, recipe, progress)
-    weight = unit_rows(class_means(features, labels.to(features.device), images.num_classes))
+    weight = l2_normalize(class_means(features, labels.to(features.device), images.num_classes))
     begun = {"weight": weight, "bias": 0 * weight[:, 0], "running_norm": features.norm(dim=1).mean()}
     objective.classifier.load_state_dict(begun, strict=False)  # a cosine classifier has no bias
     ranks.average_([*objective.classifier.state_dict().values()])

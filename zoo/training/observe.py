@@ -118,7 +118,7 @@ class Observation:
         held = output.held or {}
         labels = self._ranks.gather(batch.labels)
         held |= {name: self._ranks.gather(held[name]) for name in held if name in PER_IMAGE}
-        return found | figures_of(self._objective, labels, held, self._groups)
+        return found | batch_figures(self._objective, labels, held, self._groups)
 
     def _center_gradients(self) -> Tensor:
         """Return the norm of the gradient of each class's center `[C + 1]`; zeros where there is none."""
@@ -153,7 +153,7 @@ class Observation:
 
 
 @torch.no_grad()
-def figures_of(
+def batch_figures(
     objective: Objective, labels: Tensor, held: Mapping[str, Any], groups: Mapping[str, Tensor]
 ) -> Figures:
     """Return the figures of a whole batch's labels `[B]` and `held`; groups of classes are `[C]`, bool."""

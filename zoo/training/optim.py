@@ -13,7 +13,7 @@ from torch import nn
 
 from zoo import functional
 from zoo.errors import RecipeError, did_you_mean
-from zoo.modules import averaged
+from zoo.modules import ema_tensors
 from zoo.objectives import Objective
 from zoo.recipe.sections import AverageSection, OptimizerSection, ScheduleSection
 
@@ -92,7 +92,7 @@ class EMA:
     """
 
     def __init__(self, objective: Objective, section: AverageSection, steps: int) -> None:
-        self.updates, self._section, self._live = 0, section, averaged(objective)
+        self.updates, self._section, self._live = 0, section, ema_tensors(objective)
         self._mean = {name: tensor.detach().clone() for name, tensor in self._live.items()}
         start = math.prod(map(self.decay, range(2, min(steps, 100_000) + 1)))
         if steps > 1 and start > 0.5:

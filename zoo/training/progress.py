@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing import parent_process
 
-from zoo.errors import processes
+from zoo.errors import rank_and_size
 
 PLAIN_INTERVAL = 10.0  # seconds between lines where there is no terminal
 
@@ -54,7 +54,7 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
     """Yield a function of (number done, text) that prints a line, on a terminal over the last one."""
     began = last = time.monotonic()
-    alone = processes()[1] == 1 and parent_process() is None  # several would overwrite each other's lines
+    alone = rank_and_size()[1] == 1 and parent_process() is None  # several would overwrite each other's lines
     terminal = sys.stderr.isatty() and alone
 
     def show(done: int, text: str) -> None:
@@ -71,5 +71,5 @@ def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str]
 
 def say(text: str, end: str = "\n") -> None:
     """Print a line on standard error, on rank 0 only."""
-    if processes()[0] == 0:
+    if rank_and_size()[0] == 0:
         print(text, file=sys.stderr, flush=True, end=end)

@@ -16,11 +16,11 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from zoo.catalog import recipe_text
-from zoo.config import flat
+from zoo.config import flatten
 from zoo.data import ImageDataset
 from zoo.data.dataset import content_ids
 from zoo.errors import InUse, TrainingError
-from zoo.files import read_object, sync, temporary_files, write_text, writing
+from zoo.files import read_json_or_empty, sync, temporary_files, write_text, writing
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.training import checkpoint as checkpoints
@@ -47,7 +47,7 @@ def is_same(earlier: dict[str, Any], now: Recipe) -> bool:
 
 
 def _differences(earlier: dict[str, Any], now: Recipe) -> dict[str, tuple[Any, Any]]:
-    before, after = flat(earlier), flat(now.model_dump(mode="json"))
+    before, after = flatten(earlier), flatten(now.model_dump(mode="json"))
     return {k: (before.get(k), after.get(k)) for k in {**before, **after} if before.get(k) != after.get(k)}
 
 
@@ -126,7 +126,7 @@ class RunFolder:
 
     def check_images(self, dataset: ImageDataset, *, record: bool = False) -> None:
         """Refuse images other than those the run began with; `record` them if none are recorded."""
-        facts, begun = dataset.describe(), read_object(self.data_file)
+        facts, begun = dataset.describe(), read_json_or_empty(self.data_file)
         sample = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, _COMPARED).astype(np.int64)))
         pixels = hashlib.sha256(content_ids(sample).tobytes()).hexdigest()
         found = {"num_images": facts["num_images"], "sha256": facts["sha256"], "pixels": pixels}

@@ -143,7 +143,7 @@ def final_classifier(method: m.Method, learned: Centers, train: Features) -> Cen
     return learned._replace(weight=weight, bias=bias)
 
 
-def recorded(runs: Sequence[RunFolder]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def recorded_rows(runs: Sequence[RunFolder]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the metric rows and class rows of all stages, with steps and epochs counted across them."""
     rows, class_rows, step, epoch = list[dict[str, Any]](), list[dict[str, Any]](), 0, 0.0
     for run in runs:

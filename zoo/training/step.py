@@ -74,7 +74,7 @@ class Stepper:
         with record_function("update"):
             # key encoder and queue are updated from the new weights and all ranks' keys
             self.ranks.average_(self.statistics)
-            whole = (batch, output) if self.ranks.alone else gathered(batch, output, self.ranks)
+            whole = (batch, output) if self.ranks.alone else gather_rows(batch, output, self.ranks)
             self.objective.update(*whole)
         if self.ema is not None:
             with record_function("ema"):
@@ -110,7 +110,7 @@ class Stepper:
 
 
 @torch.no_grad()
-def gathered(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]:
+def gather_rows(batch: Batch, output: Output, ranks: Ranks) -> tuple[Batch, Output]:
     """Return what `Objective.update` needs from all ranks: labels, indices and the carried rows."""
     carry = tree_map(lambda own: None if own is None else ranks.gather(own), output.carry)
     return Batch((), ranks.gather(batch.labels), ranks.gather(batch.index)), output._replace(carry=carry)

@@ -17,7 +17,7 @@ from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 from torchvision.transforms.v2.functional import equalize
 
 from zoo.data import ops
-from zoo.data.views.transforms import Draws, only, to_device
+from zoo.data.views.transforms import Draws, apply_where, to_device
 
 # maximal strength of the operations whose sign is drawn; the minimum is 0
 SIGNED = {
@@ -134,12 +134,12 @@ def apply(images: Tensor, rows: Rows, row: Tensor, *, fill: int) -> Tensor:
     """Apply to each image its `row` `[B]` of the table; `fill` is the grey level outside the image."""
     kind, there = rows[0][row], to_device(row, images.device)
     source, down, table, factor = (column.index_select(0, there) for column in rows[1:])
-    images = only(kind == MOVED, partial(move, fill=fill), images, source)
-    images = only(kind == SHEARED, partial(shear, fill=fill), images, down)
-    images = only(kind == TABLE, look_up, images, table)
-    images = only(kind == AUTO_CONTRAST, auto_contrast, images)
-    images = only(kind == EQUALIZE, equalize, images)
-    return only(kind >= COLOR, blend, images, kind, factor)
+    images = apply_where(kind == MOVED, partial(move, fill=fill), images, source)
+    images = apply_where(kind == SHEARED, partial(shear, fill=fill), images, down)
+    images = apply_where(kind == TABLE, look_up, images, table)
+    images = apply_where(kind == AUTO_CONTRAST, auto_contrast, images)
+    images = apply_where(kind == EQUALIZE, equalize, images)
+    return apply_where(kind >= COLOR, blend, images, kind, factor)
 
 
 def move(images: Tensor, source: Tensor, fill: int) -> Tensor:
@@ -187,7 +187,7 @@ def blend(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
     mean = (mean + 0.5).floor_().to(grey.dtype)
     grey = torch.where(to_device(kind == CONTRAST, images.device)[:, None, None, None], mean, grey)
     base = grey.expand_as(images).contiguous()
-    base = only(kind == SHARPNESS, lambda _, images: smooth(images), base, images)
+    base = apply_where(kind == SHARPNESS, lambda _, images: smooth(images), base, images)
     changed = (images.float() - base).mul_(factor[:, None, None, None]).add_(base)
     return changed.clamp_(0, 255).to(torch.uint8)
 

@@ -54,7 +54,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return (tensor.pin_memory() if pins else tensor).to(device, non_blocking=True)
 
 
-def only(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
+def apply_where(chosen: Tensor, change: Callable[..., Tensor], images: Tensor, *parameters: Tensor) -> Tensor:
     """Apply `change` in place to the `images` `[B, ...]` where `chosen` `[B]` is True, and return all images.
 
     The mask is on the host, so that a GPU computes only the chosen images, without synchronisation.
@@ -130,7 +130,7 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
         raise DataError(f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width}")
 
     sigma = draws.uniform(op.sigma[0], op.sigma[1])
-    return only(draws.chosen(op.p), partial(blur, kernel_size=op.kernel_size), images, sigma)
+    return apply_where(draws.chosen(op.p), partial(blur, kernel_size=op.kernel_size), images, sigma)
 
 
 def blur(images: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
@@ -156,7 +156,7 @@ def blur(images: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
 
 def horizontal_flip(op: ops.HorizontalFlip, images: Tensor, draws: Draws) -> Tensor:
     """Mirror images left to right."""
-    return only(draws.chosen(op.p), lambda images: images.flip(-1), images)
+    return apply_where(draws.chosen(op.p), lambda images: images.flip(-1), images)
 
 
 def pad_crop(op: ops.PadCrop, images: Tensor, draws: Draws) -> Tensor:
@@ -230,13 +230,13 @@ def color_jitter(op: ops.ColorJitter, images: Tensor, draws: Draws) -> Tensor:
         pixels = images.flatten(2)
         if op.hue > 0:
             for slot in range(SLOTS):
-                pixels = only(~after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
+                pixels = apply_where(~after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
             pixels = shift_hue(pixels.view_as(images), to_device(hue, images.device)).flatten(2)
         for slot in range(SLOTS):
-            pixels = only(after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
+            pixels = apply_where(after[:, slot], _map_colors, pixels, matrix[:, slot], of_mean[:, slot])
         return pixels.view_as(images)
 
-    return only(chosen, jitter, images, order, hue_slot, factors, hue)
+    return apply_where(chosen, jitter, images, order, hue_slot, factors, hue)
 
 
 def _map_colors(pixels: Tensor, matrix: Tensor, of_mean: Tensor) -> Tensor:
@@ -275,9 +275,9 @@ def grayscale(op: ops.Grayscale, images: Tensor, draws: Draws) -> Tensor:
         luminance = (LUMINANCE[0] * red).add_(green, alpha=LUMINANCE[1]).add_(blue, alpha=LUMINANCE[2])
         return luminance.expand_as(images)
 
-    return only(draws.chosen(op.p), grey, images)
+    return apply_where(draws.chosen(op.p), grey, images)
 
 
 def solarize(op: ops.Solarize, images: Tensor, draws: Draws) -> Tensor:
     """Invert values of at least 128 / 255, compared after rounding to 8 bits like Pillow."""
-    return only(draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= 128, 1 - x, x), images)
+    return apply_where(draws.chosen(op.p), lambda x: torch.where((x * 255).round() >= 128, 1 - x, x), images)
