@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
-from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, to_dataset, find_listed, table_rows
+from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, table_rows, to_dataset
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
 from zoo.errors import DataError, did_you_mean, few
 from zoo.files import list_names, read_text
