@@ -131,8 +131,9 @@ def convert(
     target = RUNS / name if out is None else Path(out)
     if format.holds_release(target):
         raise ReleaseError(f'"{target}" holds a release already; choose another --out')
+    code = f"https://github.com/{project.repository}"
     text = (
-        f"The {encoder} encoder of `{file.name}`, a checkpoint in the layout of {project.repository}, "
+        f"The {encoder} encoder of `{file.name}`, a checkpoint in the layout of {code}, "
         "converted to this format; nothing was trained here, and no figure of its authors was measured again."
     )
     kept = [part, *([its_centers, kinds.PROTOTYPES] if centers is not None else [])]
@@ -148,7 +149,7 @@ def convert(
             "file": file.name,
             "sha256": format.sha256(file),
             "family": family,
-            "repository": project.repository,
+            "repository": code,
             "encoder": encoder,
             "label_order": label_order,
             "left_out": {what: one_line(few(keys, 4)) for what, keys in left_out.items()},

@@ -102,7 +102,7 @@ _TIMM: Layout = {
 class Family:
     """A project whose checkpoints can be converted; its layouts follow the authors' code."""
 
-    repository: str
+    repository: str  # on GitHub
     objective: str  # zoo's name of the same objective, "unknown" if the family has many
     license: str  # as the repository states it for weights, a Hub identifier, or "unknown"
     layouts: tuple[Layout, ...]  # the one with the fewest unknown keys counts
@@ -114,51 +114,53 @@ class Family:
     """(key, last dimension, arguments): what shapes do not show, for encoders with such a key."""
 
 
-_GITHUB = "https://github.com"
-_PACO_CODE = f"{_GITHUB}/dvlab-research/Parametric-Contrastive-Learning"
+_ALL = (*_RESNETS, *_CIFAR_RESNETS)
+_PACO_CODE = "dvlab-research/Parametric-Contrastive-Learning"
+_PACO_CLASSES, _PICO_CLASSES = {8142: _INATURALIST}, {100: _CIFAR100}
 
 FAMILIES: dict[str, Family] = {
     # the README's licence; some files of later versions say MIT
-    "moco": Family(
-        *(f"{_GITHUB}/facebookresearch/moco", "moco", "cc-by-nc-4.0", (_MOCO,), (*_RESNETS, *_CIFAR_RESNETS)),
-        cifar=_CIFAR10,
-    ),
+    "moco": Family("facebookresearch/moco", "moco", "cc-by-nc-4.0", (_MOCO,), _ALL, cifar=_CIFAR10),
     "moco-v3": Family(
-        *(f"{_GITHUB}/facebookresearch/moco-v3", "moco_v3", "cc-by-nc-4.0", (_MOCO_V3,), (*_RESNETS, *_VITS)),
+        "facebookresearch/moco-v3",
+        "moco_v3",
+        "cc-by-nc-4.0",
+        (_MOCO_V3,),
+        (*_RESNETS, *_VITS),
         # its ViT-S has 12 heads, everyone else's has 6, with weights of the same shapes
         arguments=(("cls_token", 384, {"num_heads": 12}),),
     ),
     "paco": Family(
-        *(_PACO_CODE, "paco", "mit", (_PACO,), _PACO_RESNETS, (MOMENTUM, CENTERS)),
-        cifar=_CIFAR10,
-        by_classes={8142: _INATURALIST},
+        _PACO_CODE, "paco", "mit", (_PACO,), _PACO_RESNETS, (MOMENTUM, CENTERS), _CIFAR10, _PACO_CLASSES
     ),
     "gpaco": Family(
-        *(_PACO_CODE, "gpaco", "mit", (_GPACO, _GPACO_VIT), (*_PACO_RESNETS, *_VITS), (CENTERS, QUEUE)),
+        _PACO_CODE,
+        "gpaco",
+        "mit",
+        (_GPACO, _GPACO_VIT),
+        (*_PACO_RESNETS, *_VITS),
+        needs=(CENTERS, QUEUE),
         cifar=_CIFAR10,
-        by_classes={8142: _INATURALIST},
+        by_classes=_PACO_CLASSES,
         # its ViTs are MAE's: the mean of the patch tokens, then normalisation (`fc_norm`)
         arguments=(("fc_norm.weight", None, {"global_pool": "avg"}),),
     ),
-    "ft": Family(  # FT changes the scores in MoCo's loss
-        *(f"{_GITHUB}/DTennant/CL-Visualizing-Feature-Transformation", "moco", "unknown"),
-        *((_FT,), (*_RESNETS, *_CIFAR_RESNETS)),
-    ),
+    # FT changes the scores in MoCo's loss
+    "ft": Family("DTennant/CL-Visualizing-Feature-Transformation", "moco", "unknown", (_FT,), _ALL),
     "pico": Family(
-        *(f"{_GITHUB}/hbzju/PiCO", "pico", "unknown", (_PICO,), (*_CIFAR_RESNETS, *_RESNETS)),
-        needs=(CENTERS, PROTOTYPES),
-        cifar=_CIFAR10_TRUE,
-        by_classes={100: _CIFAR100},
+        "hbzju/PiCO", "pico", "unknown", (_PICO,), _ALL, (CENTERS, PROTOTYPES), _CIFAR10_TRUE, _PICO_CLASSES
     ),
     "solo-learn": Family(  # no ViTs: some have 12 heads and some 6, with the same shapes
-        *(f"{_GITHUB}/vturrisi/solo-learn", "unknown", "unknown"),
-        *((_SOLO_LEARN,), (*_RESNETS, *_CIFAR_RESNETS)),
+        "vturrisi/solo-learn",
+        "unknown",
+        "unknown",
+        (_SOLO_LEARN,),
+        _ALL,
         cifar=_CIFAR10_TRUE,
         arguments=(("conv1.weight", 3, {"stem_padding": 2}),),  # its ResNets for CIFAR
     ),
-    "timm": Family(  # Apache-2.0 is the code's licence
-        f"{_GITHUB}/huggingface/pytorch-image-models", "unknown", "unknown", (_TIMM,)
-    ),
+    # Apache-2.0 is the code's licence
+    "timm": Family("huggingface/pytorch-image-models", "unknown", "unknown", (_TIMM,)),
 }
 
 
