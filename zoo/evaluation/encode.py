@@ -99,7 +99,7 @@ def extract(
 
 
 def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
-    """Return an equivalent copy of a model in evaluation mode that is faster on a CPU.
+    """Return an equivalent copy of a model in evaluation mode that is faster on a CPU, or the model itself.
 
     BatchNorm is folded into the preceding convolution, if torch.fx can trace the model; uses channels_last.
     """
@@ -108,7 +108,7 @@ def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
     if images.device.type != "cpu" or len(images) < 32 or not normalizes or hooked:
         return model  # no gain, or hooks would be called with a copy's layers
     for change in (fuse, deepcopy):
-        with suppress(Exception):  # tracing may fail, or bake in a value: hence two sizes
+        with suppress(Exception):  # tracing may fail, or bake in a value: hence two batch sizes
             form: Any = change(deepcopy(model).float()).to(memory_format=torch.channels_last).to(images.dtype)
             pairs = [(form(some).float(), model(some).float()) for some in torch.split(images[:5], 3)]
             tolerance = torch.finfo(images.dtype).eps ** 0.5
@@ -121,7 +121,7 @@ def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
 class Encoder:
     """A headless model with its preprocessing, device and number of decoding processes (0: this one).
 
-    `name` is that of the weights, "model" without a `release`; `mirrored` flips every image left to right.
+    `name` is the release's or recipe's, else "model"; `mirrored` flips every image left to right.
     """
 
     model: nn.Module
@@ -156,7 +156,7 @@ class Encoder:
             self.view,
             self.preprocess.mean,
             self.preprocess.std,
-            batch_size=64 if self.device.type == "cpu" else 256,  # activations of 64 images fit into caches
+            batch_size=64 if self.device.type == "cpu" else 256,  # small batches use a CPU's caches better
             device=self.device,
             workers=self.workers,
             errors=errors,
@@ -165,7 +165,7 @@ class Encoder:
         return ((images.flip(-1), labels) for images, labels in batches) if self.mirrored else batches
 
     def encode(self, dataset: ImageDataset) -> Features:
-        """Encode a data set, each one only once; raise `DataError` for an unreadable image."""
+        """Encode a data set, or reuse its features of an earlier call; DataError for an unreadable image."""
         key = repr(dataset.without_labels().describe())
         if key not in self._encoded:
             self._encoded[key] = self._features(dataset)
@@ -305,7 +305,7 @@ def check_number(name: str, value: object, least: int) -> None:
 def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None) -> Preprocess:
     """Return the preprocessing for `model`: as given, from its `pretrained_cfg`, or ImageNet's.
 
-    A `ZooError` names the invalid field of a given one.
+    A `ZooError` names the field that is invalid.
     """
     where, plain = "preprocess", asdict(given) if isinstance(given, Preprocess) else given
     if plain is None:
@@ -313,7 +313,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
         try:
             plain = resolve_data_config(pretrained_cfg=known or {"input_size": (3, 224, 224)})
             size = backbones.size_built_for(model) or plain["input_size"][-1]
-        except (TypeError, AttributeError, KeyError, IndexError) as error:  # a hand-made one
+        except (TypeError, AttributeError, KeyError, IndexError) as error:  # a hand-made `pretrained_cfg`
             raise ZooError(f"{where}: none of timm's ({error}); give preprocess=") from None
         plain = {key: plain[key] for key in Input.model_fields if key in plain} | {"input_size": size}
         if not known:
@@ -325,7 +325,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
 def check_encoder(model: nn.Module, size: int) -> None:
     """Raise `ZooError` if a model does not accept images `[B, 3, size, size]`, or ends in a classifier.
 
-    A classifier is timm's, or a last linear layer with as many outputs as ImageNet has classes.
+    A classifier is timm's own, or a last linear layer with as many outputs as ImageNet has classes.
     """
     output, given = backbones.check_input(model, size), cast(Any, model)
     width = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None

@@ -47,21 +47,21 @@ def evaluate(
 
     Args:
         release_or_model: a release, its name or folder; `timm:ARCH.TAG` for timm's own weights without their
-            classifier; or a headless model, images `[B, 3, S, S]` to features `[B, D]`, for "classifier" one
-            that returns scores `[B, C]` of the data's classes. It may be compiled, `DataParallel`, in bf16.
+            classifier; or a headless model, images `[B, 3, S, S]` to features `[B, D]`; for "classifier" one
+            with scores `[B, C]` of the data's classes. It may be compiled, in `DataParallel`, or in bf16.
         protocol: on features that are computed once: "linear", "knn", "few_shot", "retrieval" or "classifier"
             (the learned centers). Trained on augmented images, for comparison with papers: "linear_full", the
             published linear evaluation, or "semi_supervised". A list of several computes the features once.
         data: the release's own when None; else any, see `zoo.data.any_data.Data`. If other data have no test
-            split, protocols that train hold out a fifth, and the others measure all images. For "classifier"
-            some of the release's classes may be missing; they are matched by name.
+            split, protocols that read training images hold out a fifth to test on; the others measure all
+            images. For "classifier", classes are matched by name, and some of the release's may be missing.
         preprocess: for a model that is not a release: a `zoo.release.Preprocess`, or a mapping with its
             fields. When None, from its `pretrained_cfg`; without one ImageNet's, with a warning.
         device: "auto", "cpu" or "cuda".
         workers: processes that decode images; None: as in the release's recipe.
-        save: record the entry in the release's metrics.json and card, if it is a local folder.
-        out: folder for the state of a training. When None, it is named by everything that determines the
-            result, in `run` of a local release folder, else in `runs/NAME`; several trainings go into `out`.
+        save: record the entry in the release's metrics.json and card, if the release is `writable`.
+        out: folder for the state of a training. By default, in `run` of a `writable` release or `runs/NAME`;
+            there, and with several protocols, a subfolder is named by everything that determines the result.
         resume: continue that training from its last checkpoint, or start if there is none.
         **settings: of the protocol, e.g. `k=200`. On a release's own data they default to the recorded ones,
             which repeats the recorded figure, otherwise to the protocol's defaults.

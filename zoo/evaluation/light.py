@@ -10,7 +10,7 @@ from zoo.release.schema import ACCURACIES, in_order, recall_k
 
 
 def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return a protocol with these settings; raise `ZooError` for an unknown one, with the nearest."""
+    """Return a protocol with these settings; ZooError for an unknown one, with the nearest name."""
     if name not in PROTOCOLS:
         hint = did_you_mean(name, PROTOCOLS)
         raise ZooError(f'protocol: found "{name}", expected one of {", ".join(PROTOCOLS)}.{hint}')

@@ -93,7 +93,7 @@ def _cross_validate(
 ) -> float:
     """Return the strength with the lowest cross-entropy on held-out images."""
     counts = torch.bincount(y)
-    # each class is dealt over the folds from a different start, so that rare classes do not share one fold
+    # each class starts at a different fold, so that the images of rare classes are not all in one fold
     rank = rank_in_class(y, derive_seed("linear", seed, "split"))
     fold = torch.where(counts[y] > 1, (rank + y) % folds, -1)
     if int(fold.max()) < 0:
@@ -126,7 +126,7 @@ def _fits(
     rounding = 10 * torch.finfo(x.dtype).eps * mean.abs()
     scale = torch.where(std > rounding, std, torch.ones_like(std))
     rows = ((wide - mean) / scale).numpy()
-    # for two classes scikit-learn has one row w, the difference of ours, whose penalty is |w|^2 / 2
+    # for two classes scikit-learn fits one row w, the difference of our two, so that |W|^2 = |w|^2 / 2
     two = int(y.max()) == 1
     class_weight = "balanced" if balanced else None
     model: Any = LogisticRegression(tol=tol, max_iter=3000, warm_start=True, class_weight=class_weight)

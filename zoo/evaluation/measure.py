@@ -38,7 +38,7 @@ from zoo.training.signals import interruptible
 def warn_of_shared(train: ImageDataset, test: ImageDataset | None) -> None:
     """Warn if test images are also training images, by their pixels.
 
-    Only files of equal length are decoded, and nothing is checked beyond 50,000 images, to save minutes.
+    Digits and CIFAR are not checked, nor, to save minutes, > 50,000 images or files of unequal length.
     """
     if test is None or test.settings["source"] in ("digits", *CIFAR) or len(train) + len(test) > 50_000:
         return
@@ -98,8 +98,8 @@ def measure(
         test_set: the test images of `data`, with their labels.
         centers: the learned centers, for `classifier`; None for a model that ends in a classifier.
         run: where `linear_full` and `semi_supervised` keep their state.
-        learned_elsewhere: the centers were learned on other images: many, medium and few are then defined by
-            their own class counts, if known.
+        learned_elsewhere: the images are not the release's own: for `classifier`, many, medium and few are
+            then defined by the class counts of the centers, if known.
 
     Raises:
         Interrupted: when a training is stopped by a signal, with its state saved.
@@ -207,7 +207,7 @@ def _to_device(data: ProbeData, features: Tensor) -> Tensor:
 def few_shot_rows(
     labels: Tensor, class_names: Sequence[str], *, shots: int, draws: int, seed: int
 ) -> Iterator[Tensor]:
-    """Yield the ascending rows `[C * shots]` of each draw; fewer shots select a subset of the rows of more.
+    """Yield the ascending rows `[C * shots]` of each draw; for fewer shots, a subset of those for more.
 
     `labels` are the classes of the training rows `[N]`; one `seed` serves all draws. DataError names the
     classes with fewer rows than `shots`.

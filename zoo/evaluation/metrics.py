@@ -35,8 +35,8 @@ def classification_metrics(
 
     Returns:
         `accuracy`; `balanced_accuracy`, the mean recall of the classes in the test set; `per_class`, C
-        accuracies; `many`, `medium`, `few`, None without test images or `train_counts`; `test_images`, N.
-        DataError for an empty test set, or classes outside `[0, C)`.
+        accuracies, None without test images; `many`, `medium`, `few`, also None without `train_counts`;
+        `test_images`, N. DataError for an empty test set, or classes outside `[0, C)`.
     """
     num_classes = len(class_names)
     if len(labels) == 0:

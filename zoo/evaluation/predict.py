@@ -37,7 +37,7 @@ def predict(
     """Classify images with the learned class centers.
 
     `data` is a PIL image, an image file, or any data, see `zoo.data.any_data.Data`; `top` is the number of
-    classes to return, at most all. Other arguments are those of `embed`.
+    classes to return per image, at most all. Other arguments are those of `embed`.
 
     Returns:
         For each image, in order, its classes and their probabilities, the softmax of the classifier's logits;
@@ -49,7 +49,7 @@ def predict(
     path = path_of(data)
     is_image = path is not None and isfile(path) and path.suffix.lower() not in TABLES
     dataset, _ = open_images([path] if is_image else [data] if isinstance(data, Image.Image) else data)
-    folder = dataset.store.folder or Path()  # which names are relative to
+    folder = dataset.store.folder or Path()  # names are relative to it
     encoder = open_encoder(opened, device=device, workers=workers)
     features, places, _ = encode_images(dataset, encoder, "classifying", max_bad_images)
     predictions, images = list[Prediction](), iter(places)
@@ -68,7 +68,7 @@ def prior_in_loss(recipe: Mapping[str, Any]) -> bool | None:
     cross-entropy leaves the training set's prior in them.
     """
     objective = recipe.get("objective")
-    if not isinstance(objective, Mapping) or recipe.get("method") is not None:  # of several losses
+    if not isinstance(objective, Mapping) or recipe.get("method") is not None:  # methods may have two losses
         return None
     name, loss = objective.get("name"), objective.get("loss")
     if name in ("paco", "gpaco"):

@@ -1,6 +1,6 @@
 """Published protocols that train on images: linear evaluation, and fine-tuning on few labels.
 
-Both train the objective `classify` on a copy of the encoder by the one training loop, and can be resumed.
+Both train the objective `classify` on a copy of the encoder in the common training loop; both can be resumed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ TrainedProtocol = LinearFullProtocol | SemiSupervisedProtocol
 class ProbeRun(NamedTuple):
     """Where a training of `linear_full` or `semi_supervised` keeps its state.
 
-    The run's folder is `folder` if that is `exact`, else one in it that is named by all that decides the
-    result. `data` are what the data sets were opened from, for the run's record.
+    The run's folder is `folder` itself if `exact`, else a subfolder named by everything that determines the
+    result. `data` is the configuration that the data sets were opened from, for the run's recipe.
     """
 
     data: DataConfig
@@ -53,31 +53,31 @@ class ProbeRun(NamedTuple):
 def train_classifier(
     protocol: TrainedProtocol, data: ProbeData, run: ProbeRun
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Train a linear layer on a copy of the encoder, frozen or with it; return logits of the test images.
+    """Train a linear layer on a copy of the encoder, frozen or fine-tuned; return logits of the test images.
 
-    Also returns which backend made the views and, for few labels, how many images have one. The logits are
-    `[N, C]`; the encoder's weights and their memory format do not change.
+    The logits are `[N, C]`. Also returns the backend of the views and, for `semi_supervised`, the number of
+    labelled images. The given encoder and its memory format do not change.
 
     Raises:
-        Interrupted: on SIGINT or SIGTERM, with the state saved.
+        Interrupted: on SIGINT or SIGTERM, after saving the state.
         ZooError: for an encoder without `num_features`, unreadable data, or a folder with another run in it.
     """
-    dim = data.test.shape[1]  # first: an unreadable test image shows before hours of training
+    dim = data.test.shape[1]  # first: fail on an unreadable test image before hours of training
     encoder, device = copy.deepcopy(data.encoder.model), data.encoder.device
     if not isinstance(getattr(encoder, "num_features", None), int) or feature_dim(encoder) != dim:
         raise ZooError(f'model: found no "num_features" of {dim}, as timm has it; "linear" takes any model')
     train_set, chosen = data.train_set, dict[str, Any]()
     if isinstance(protocol, SemiSupervisedProtocol):
-        few = Subset(fraction=protocol.fraction, seed=protocol.seed)  # as a recipe's `data.subset` draws them
+        few = Subset(fraction=protocol.fraction, seed=protocol.seed)  # drawn as by a recipe's `data.subset`
         train_set = train_set.subset(select_subset(few, train_set.labels, train_set.num_classes))
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
-    limit_training(encoder, recipe)  # whatever somebody froze
+    limit_training(encoder, recipe)  # whatever the caller froze or did not
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         info = DataInfo(torch.as_tensor(train_set.class_counts))
         objective = Classify(recipe.objective, encoder, info)  # type: ignore[arg-type]
-    # the number of decoding processes decides no result
+    # the number of decoding processes does not affect the result
     same = recipe.model_copy(update={"views": recipe.views.model_copy(update={"workers": 0})})
     digest = hashlib.sha256(same.to_yaml().encode()).hexdigest()[:12]
     folder = run.folder if run.exact else run.folder / f"{protocol.protocol}-{digest}"
@@ -85,7 +85,7 @@ def train_classifier(
     assert isinstance(trained, Classify)
     features = data.test
     if isinstance(protocol, SemiSupervisedProtocol):
-        tuned = replace(data.encoder, model=trained.encoder, release=None)  # its kept features are older
+        tuned = replace(data.encoder, model=trained.encoder, release=None)  # no release: no cache
         features = tuned.encode(data.test_images).features
     logits = trained.centers().logits(features.to(device))
     return logits, {**chosen, "backend": recipe.views.backend}
@@ -95,7 +95,7 @@ def choose_backend(train_set: ImageDataset) -> Literal["tensor", "stream"]:
     """Return `tensor` if all training images have one size and take less than 4 GiB, on any machine."""
     first: tuple[int, int] | None = None
     for index in range(len(train_set)):
-        # the loader reports an unreadable one
+        # an unreadable image is reported by the loader
         with suppress(DataError), open_image(train_set.item(index), train_set.name_of(index)) as image:
             first = first or image.size
             if image.size != first or 3 * len(train_set) * math.prod(first) >= 4 << 30:
@@ -112,7 +112,7 @@ def _recipe(protocol: TrainedProtocol, data: ProbeData, run: ProbeRun, train_set
         schedule = {"name": name, "milestones": protocol.milestones, "decay_rate": protocol.decay_rate}
     else:
         train_only, optimizer, schedule = ["*"], "sgd", {"name": "cosine"}  # sgd: Nesterov's
-        # so BatchNorm never gets a rest of one image, and a few labels are a batch all the same
+        # BatchNorm must not get a last batch of one image, but fewer images than a batch are trained on
         drop_last = len(train_set) >= protocol.batch_size
     backend = choose_backend(data.train_set) if protocol.backend == "auto" else protocol.backend
     pixels = {"mean": [*encoder.preprocess.mean], "std": [*encoder.preprocess.std], "image_size": None}

@@ -50,16 +50,16 @@ def pretrain(
     objective: str | None = None,
     images: Mapping[str, ImageList] | None = None,
 ) -> Release:
-    """Train a recipe, evaluate the result and write its release; processes of torchrun train together.
+    """Train a recipe, evaluate the result and write its release; torchrun's processes train one model.
 
     Args:
         recipe: a shipped recipe's name, a file, or a `Recipe`; None: one is made for the images of `data`.
         out: the release folder to make, `runs/NAME` when None; the run's state is in its subfolder `run`.
         data: the folder of the recipe's own data, or any other `zoo.data.any_data.Data`, which replace the
-            recipe's source, long tail and subset.
+            recipe's source, holdout, long tail and subset.
         resume: continue from the last checkpoint in `out`, or start if there is none.
         overrides: changes, recorded in the released recipe: a list of `a.b=c`, or a mapping `{"a.b": c}`.
-            With other data or another objective the release is called NAME_changed, unless they set a name.
+            With other data, method or objective the release is called NAME_changed, unless they set a name.
         init: without a recipe, the initial weights: a release, its name or folder, or `timm:ARCH.TAG`.
         arch: without a recipe, instead of `init`: the architecture, with new weights.
         objective: without a recipe: "moco", the default, or "simclr".
@@ -75,7 +75,7 @@ def pretrain(
         recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
     )
     out = RUNS / planned.name if out is None else Path(out)
-    resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # torchrun restarted us
+    resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # restarted by torchrun
     if holds_release(out):
         finished = hub.open(out)
         trained = finished.recipe.get("training")  # a converted release has none
@@ -90,7 +90,7 @@ def pretrain(
         return "nothing was trained yet" if newest is None else f'the state is saved in "{newest}"'
 
     def chosen() -> dict[str, Any]:
-        for begun in (run, run.stage(1)) if resume else ():  # a stage may be another run's
+        for begun in (run, run.stage(1)) if resume else ():  # a stage may be copied from another run
             if isfile(begun.recipe_file):
                 return Recipe.load(begun.recipe_file).training.model_dump()
         return choose(planned, model.encoder, len(sets[0]), device)
@@ -121,7 +121,7 @@ def open_sets(recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None
     """Open the training images of a recipe, and the test images if it evaluates anything.
 
     Raises:
-        DataError: see `open_dataset`; also if the recipe's evaluation needs classes and there are none.
+        DataError: see `open_dataset`; also if the recipe evaluates, and there are fewer than two classes.
     """
     images, unlabelled = images or {}, objective_class(recipe.objective.name).without_labels
     train_set = open_dataset(recipe.data, "train", data, images.get("train"), unlabelled=unlabelled)
@@ -165,7 +165,7 @@ def finetune(
 ) -> Release:
     """Train from a release instead of random weights; other arguments and errors are those of `pretrain`.
 
-    `init` is a weights name, `org/repo[@rev]`, a folder, a `Release` or `timm:ARCH.TAG`; `head` is "fresh",
+    `init` is a release's name, `org/repo[@rev]`, a folder, a `Release` or `timm:ARCH.TAG`; `head` is "fresh",
     "centers", "means", or None for the recipe's own. The recipe usually has the objective `classify`; None:
     made by `zoo.recipe.planning.make`. `out` is by default `runs/NAME_finetuned`, with the recipe's name.
     """
@@ -188,14 +188,14 @@ def snapshot(
     """Make a release from a checkpoint, as if the training had ended there; the run is only read.
 
     Args:
-        run: the folder of the training, as `out` of `pretrain`; not of a method with several trainings.
+        run: the folder of the training, as `out` of `pretrain`; the recipe must not have a `method`.
         out: the release folder to make; None: `runs/NAME_epN`, or `runs/NAME_stepN` within an epoch.
-        data: those of the training; the folder that it was given when None.
+        data: those of the training; by default in the folder that was given to it.
         step: of the checkpoint; the newest when None.
         overrides: changes of the recipe, of the kind that resuming allows.
 
     Raises:
-        ZooError: if there is no run or no such checkpoint, the data are others, or `out` has a release.
+        ZooError: for a missing run or checkpoint, other images, or an `out` with a release or a training.
     """
     folder = next(filter(RunFolder.is_run, map(RunFolder, (Path(run) / "run", Path(run)))), None)
     if folder is None:

@@ -50,8 +50,8 @@ class RunRecord(Config):
     name: str
     seed: Annotated[int, Field(ge=0)]
     recipe: dict[str, Any]
-    """By dotted key, with numbers for lists of sections. Initial weights are given by their hash, unless they
-    are shipped."""
+    """By dotted key, with numbers for lists of sections. Initial weights and teachers are given by their
+    hashes, unless they are shipped."""
     method: str
     data: str
     train_sha256: _Sha256 = Field(description="SHA-256 of the training images' names and labels.")
@@ -61,7 +61,7 @@ class RunRecord(Config):
     epochs: int | float
     evaluations: list[Evaluated] = Field(description="Evaluations on the training's own data.")
     figures: dict[str, float] = {}
-    """All numbers of `zoo.diagnose` by name, e.g. `recorded/loss`."""
+    """Numbers of `zoo.diagnose`, e.g. `recorded/loss`; `features/` ones only if a sweep watches any."""
     seconds: Annotated[float, Field(ge=0)]
     hardware: str
     precision: str
@@ -79,11 +79,11 @@ class RunRecord(Config):
 
     @property
     def changed(self) -> dict[str, Any] | None:
-        """The differences to the shipped recipe of the same name; None if there is none."""
+        """The values that differ from the shipped recipe of the same name; None if there is none."""
         if (shipped := shipped_leaves(self.name)) is None:
             return None
         shipped = {**shipped, START: self.recipe.get(START)}
-        # the choice of `auto` is not a change
+        # what `auto` chose is not a change
         own = self.decisive.items()
         return {key: value for key, value in own if shipped.get(key, ...) not in (value, "auto")}
 
@@ -93,7 +93,7 @@ class RunRecord(Config):
 
 
 class ResultsFile(Config, extra="ignore"):
-    """The content of `results.json`; further keys are for people."""
+    """The content of `results.json`; other keys are for readers."""
 
     format: Literal[2]
     runs: list[RunRecord]
@@ -102,7 +102,7 @@ class ResultsFile(Config, extra="ignore"):
 def find(names: Sequence[str | Path | Release]) -> list[RunRecord]:
     """Read records from releases by name, files `results.json`, and folders at any depth.
 
-    In a folder called `results` every .json file has records. Releases in a folder without a record, such as
+    In a folder called `results` every .json file has records. A folder's releases without a training, such as
     converted ones, are skipped with a warning. Of copies of a run, the one with the most evaluations is
     returned. ZooError for anything else, an empty folder, or a damaged file.
     """

@@ -47,12 +47,12 @@ def judged(
 ) -> pd.DataFrame:
     """Judge all figures together: an equally good training fails in any with a probability of `RISK` at most.
 
-    This is Bonferroni's bound over all recorded training figures and evaluations, except intervals. The
-    difference of two shares p, each over the same n test images, has the variance 2 p (1 - p) / n; a spread s
-    over seeds adds 2 s^2. The calibration error, a difference of accuracy and confidence, uses the accuracy's
-    p. Numbers of images and queries must be equal. The quantile is normal if the only error is that of the
-    test images, and Student's with k - 1 degrees of freedom if a spread over k `seeds` is included. `points`
-    replaces all this by a fixed tolerance. The counts of images are by class, `[C]`.
+    This is Bonferroni's bound over `SCALARS` and all evaluations, except intervals. The difference of two
+    shares p, each over the same n test images, has the variance 2 p (1 - p) / n; a spread s over seeds adds
+    2 s^2. The calibration error, a difference of accuracy and confidence, uses the accuracy's p. Numbers of
+    images and queries must be equal. The quantile is normal if the only error is that of the test images, and
+    Student's with k - 1 degrees of freedom if a spread over k `seeds` is included. `points` replaces the
+    tolerance of all figures that have an error. The counts of images are by class, `[C]`.
 
     Returns:
         The figures with `difference`, `tolerance` and `verdict`: `same`, `within` the tolerance, `differs`,
@@ -147,8 +147,8 @@ def reproduce(
 
     Raises:
         Interrupted: on a signal, after saving the state.
-        ZooError: for a release that was converted, is a snapshot, or has no record; if the data or the
-            initial release differ from the original ones.
+        ZooError: for a release that was converted, is a snapshot, or has no recorded evaluation; if the data,
+            the initial release or a teacher differ from the original ones.
     """
     if tolerance is not None and not (is_number(tolerance) and 0 <= tolerance <= 100):
         raise ZooError(f"tolerance: found {tolerance!r}, expected points from 0 to 100")

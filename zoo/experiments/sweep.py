@@ -1,4 +1,4 @@
-"""`zoo.sweep`, `zoo.compare`: train all values or methods with several seeds; processes share the runs."""
+"""`zoo.sweep`, `zoo.compare`: train all values or methods with several seeds; processes may share runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SweepFile(Config):
     seeds: list[int] = [0, 1, 2]
     watch: dict[str, str] = {}
     """By title, a number in `RunRecord.figures`: `NAME`, `NAME - NAME`, or `NAME or NAME`, which uses the
-    second in runs that lack the first. None: accuracies, loss and uniformity."""
+    second in runs that lack the first. By default: accuracies, loss, uniformity, tolerance."""
     found: str | None = None
 
 
@@ -84,7 +84,7 @@ class Sweep:
 
     Attributes:
         frame: a row for each point: mean ± standard deviation of each watched number over its seeds.
-        changes: the difference of each point to the first, see `differences`.
+        changes: the difference of each point from the first, see `differences`.
         results: the measurements as in `zoo.table`; the records' `figures` have every number.
         failed: the errors of failed runs, by `POINT/seed_N`.
         folder: with `sweep.md`, `sweep.png`, `results.*` and the runs' releases.
@@ -227,7 +227,7 @@ def run_all(
         for run, record in zip(trained, records, strict=True)
     ).set_index(["point", "seed"])
     frame = numbers.groupby(level="point", sort=False).agg(mean_text)
-    points = (run.rpartition("/")[0] for run in runs)  # also if the first one's first seed failed
+    points = (run.rpartition("/")[0] for run in runs)  # in order, even if the first run failed
     first = next(point for point in points if point in frame.index)
     found = Sweep(frame, differences(numbers, first), tabulate(records), failed, out)
     parts = [f"# {about.question}", f"Source: {about.source}"]
@@ -248,12 +248,12 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
     """Train the runs that no other process trains; return the errors of failed ones, by `POINT/seed_N`."""
     failed, begun = dict[str, str](), dict[str, Path]()
     say(f"{sum(holds_release(out / run) for run in runs)} of {len(runs)} runs are finished")
-    for run in (each for each in 2 * list(runs) if each not in failed):  # again, if others gave up
+    for run in (each for each in 2 * list(runs) if each not in failed):  # again: others may give up
         recipe, folder, own = runs[run], out / run, out / run / "run" / "stage-1"
         try:  # the OS releases a killed process's lock
             with FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
                 first = first_stage(recipe).to_yaml()
-                if first in begun and not own.exists() and not holds_release(folder):  # e.g. cRT's and LWS's
+                if first in begun and not own.exists() and not holds_release(folder):  # as of cRT and LWS
                     shutil.copytree(begun[first], own.with_name(".stage-1"), dirs_exist_ok=True).rename(own)
                 pretrain(recipe, out=folder, data=data, resume=True)
             if own.exists():
@@ -269,11 +269,11 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
 
 
 def differences(numbers: pd.DataFrame, to: str) -> pd.DataFrame:
-    """Return the difference of each `point` to the point `to`, as mean over `seed`, e.g. `-2.8 [-5.6, 0.0]`.
+    """Return the difference of each `point` from the point `to`, mean over `seed`, e.g. `-2.8 [-5.6, 0.0]`.
 
     Runs with the same seed share the order of images and the initial weights. The 95 % interval of the mean
     (Student's t) is in brackets, if there are several seeds with unequal differences. Intervals are not
-    corrected for the number of comparisons. If one contains 0, the points are not distinguished.
+    corrected for the number of comparisons. If one contains 0, the two points may be equal.
     """
     base = numbers.xs(to, level="point")
 

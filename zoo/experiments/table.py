@@ -130,7 +130,7 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     if changed:
         values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
         notes.append(f"changed from the recipe: {values}")
-    # keys that did not exist at the time of a run are null or false in its record: no difference
+    # a key that is null or false counts as absent, as in records from before the key existed
     decisive = {key: value for key, value in run.decisive.items() if value is not None and value is not False}
     return {
         "group": json.dumps([run.name, run.train_sha256, decisive, chosen.kind], sort_keys=True),
@@ -172,7 +172,7 @@ def table(
     """Make a table of finished trainings: means over seeds, time, published figures.
 
     Everything is read from the releases' own records. A run found in several places counts once; runs share
-    a row if recipe (except seed and hardware settings), images (by their hash) and evaluation are equal.
+    a row if name, recipe (see `RunRecord.decisive`), images (by their hash) and evaluation are equal.
 
     Args:
         names: folders with runs at any depth (sweeps, releases, files in folders called `results`), releases

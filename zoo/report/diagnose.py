@@ -58,8 +58,8 @@ def diagnose(
         names: releases (name, folder or repository, see `zoo.open`), or a list of them.
         out: folder for `report.html`, `numbers.json` and `figures/KEY.png|svg`, replacing an earlier report;
             `runs/diagnosed/NAME` when None.
-        data: images to encode for all, see `zoo.data.any_data.Data`; each release's own when None, or if the
-            folder contains the own data of another.
+        data: images to encode for all, see `zoo.data.any_data.Data`; each release's own when None. If they
+            are the own data of one of the releases, the others also use their own.
         sample: number of test images to encode, at least 4; all if there are fewer.
         device: "auto", "cpu" or "cuda".
 
@@ -74,7 +74,7 @@ def diagnose(
     subjects, folder = open_subjects(given), _folder(out, given)
     shared = data is not None and any(_is_own(subject, data) for subject in subjects)
     if data is not None and not shared:
-        as_data(data)  # fails if they are invalid
+        as_data(data)  # fail if they are invalid
     for subject in subjects:
         others = data if not shared or _is_own(subject, data) else None
         _take_sample(subject, others, sample, device)
@@ -82,7 +82,7 @@ def diagnose(
     with writing(f'report "{folder}"'):
         files = {key: [folder / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}
         for old in (file for both in files.values() for file in both):
-            old.unlink(missing_ok=True)  # an earlier report may have had more
+            old.unlink(missing_ok=True)  # an earlier report may have had more figures
         left_out = {key: draw(key, subjects, *files[key]) for key in FIGURES}
         drawn = [key for key in FIGURES if len(left_out[key]) < len(subjects)]
         missing = {kind.title: kind.without for key, kind in FIGURES.items() if key not in drawn}
@@ -95,7 +95,7 @@ def diagnose(
 
 
 def _folder(out: str | Path | None, names: Sequence[str | Path]) -> Path:
-    """Return the report's folder; ZooError if it has files that no report wrote and that would be lost."""
+    """Return the report's folder; ZooError if it is a file or has files that no report wrote."""
     joined = "_and_".join(str(name).removeprefix("shipped:") for name in names)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", joined)[:100].strip("._")
     folder = DIAGNOSED / name if out is None else Path(out)

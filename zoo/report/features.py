@@ -25,12 +25,12 @@ from zoo.report.sample import SMALLEST, Sample
 from zoo.report.subject import Array, Subject
 
 _TAUS = (0.05, 0.1, 0.2, 0.5, 1.0)
-_MOST_POINTS = 2000  # of more features, as many are drawn at random
-_MOST_NAMES = 30  # classes whose names a map of centers has room for
+_MOST_POINTS = 2000  # if there are more features, this many are drawn at random
+_MOST_NAMES = 30  # limit of classes for which a map of centers shows names
 
 
 def _sample(subject: Subject) -> Sample:
-    assert subject.sample is not None  # a figure is drawn of what lacks nothing
+    assert subject.sample is not None  # figures are drawn only for subjects that have their data
     return subject.sample
 
 
@@ -40,9 +40,9 @@ def _sample(subject: Subject) -> Sample:
     "no sample of images of several classes",
 )
 def hardness(subjects: Sequence[Subject]) -> Figure:
-    """N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives, images of other classes: 1 is the mean.
+    """N exp(s/τ) / Σ exp(s/τ) over an anchor's N negatives, which are images of other classes; 1 is the mean.
 
-    One training at several temperatures, several each at its own (Wang and Liu 2021, arXiv 2012.09740, 3.2).
+    One training is shown at several τ, several at their own (Wang and Liu 2021, arXiv 2012.09740, 3.2).
     """
     groups = style.groups_of(subjects)
     taus = [(group[0].recipe.get("objective") or {}).get("tau") or _TAUS[1] for group in groups]
@@ -65,7 +65,7 @@ def hardness(subjects: Sequence[Subject]) -> Figure:
 
 
 def penalty(sample: Sample, tau: float, edges: Array) -> Array:
-    """Return the mean relative penalty of negatives by score `[bins]`, NaN where there are too few."""
+    """Return the mean relative penalty of negatives by score `[bins]`, NaN for bins with fewer than 5."""
     apart = sample.apart
     # a negative's share in the gradient: https://arxiv.org/abs/2012.09740, section 3.2
     weights = (sample.scores.double() / tau).masked_fill(~apart, -np.inf).softmax(dim=1)
@@ -82,7 +82,7 @@ def penalty(sample: Sample, tau: float, edges: Array) -> Array:
     "no sample with two images of a class",
 )
 def plane(subjects: Sequence[Subject]) -> Figure:
-    """Both of pooled features; a training records them of projections (Wang and Liu 2021)."""
+    """Both for pooled features; a training records them for projections (Wang and Liu 2021)."""
     made, (axes,) = style.panels(1, 2.6)
     for group in style.groups_of(subjects):
         numbers = [_sample(subject).numbers for subject in group]
@@ -100,7 +100,7 @@ def plane(subjects: Sequence[Subject]) -> Figure:
     f"no sample of {SMALLEST} images",
 )
 def features(subjects: Sequence[Subject]) -> Figure:
-    """By t-SNE, with learned class centers as stars. Distances between groups and their sizes mean little."""
+    """t-SNE, with learned class centers as stars. Distances between clusters and their sizes mean little."""
     groups = style.groups_of(subjects)
     made, axes_of = style.panels(len(groups), 3.3)
     for axes, group in zip(axes_of, groups, strict=True):
@@ -118,12 +118,12 @@ def _draw_map(axes: Axes, subject: Subject) -> None:
         rng = np.random.default_rng(derive_seed("plots", seed))
         rows = np.sort(rng.choice(rows, _MOST_POINTS, replace=False))
     vectors, shown = directions(sample.features[rows.tolist()]), sample.labels.numpy()[rows]
-    if centers is not None and tuple(names) == tuple(subject.class_names):  # not those of other classes
+    if centers is not None and tuple(names) == tuple(subject.class_names):  # only centers of the same classes
         vectors = np.concatenate([vectors, directions(centers.weight)])
     if vectors.shape[1] == 1:
         vectors = np.pad(vectors, ((0, 0), (0, 1)))
     tsne = TSNE(2, perplexity=min(30.0, (len(vectors) - 1) / 3), init="pca", random_state=seed % 2**32)
-    with threadpool_limits(1):  # threads add forces in any order, and t-SNE amplifies how they round
+    with threadpool_limits(1):  # threads sum forces in varying order, and t-SNE amplifies the rounding
         embedded = tsne.fit_transform(vectors)
     (x, y), (at_x, at_y) = embedded[: len(rows)].T, embedded[len(rows) :].T
     star: dict[str, Any] = {"marker": "*", "edgecolors": "black", "zorder": 4}
@@ -141,7 +141,7 @@ def _draw_map(axes: Axes, subject: Subject) -> None:
 
 
 def directions(vectors: Tensor) -> NDArray[np.float32]:
-    """Return unit rows of vectors `[N, D]` without their mean, which adds the same to every logit."""
+    """Subtract the mean of `[N, D]`, which adds the same to every logit, and return unit rows."""
     vectors = vectors.detach().float().cpu()
     unit: NDArray[np.float32] = F.normalize(vectors - vectors.mean(dim=0), dim=1).numpy()
     return unit
@@ -153,12 +153,12 @@ def directions(vectors: Tensor) -> NDArray[np.float32]:
     "no class centers, or more than 1,000",
 )
 def centers(subjects: Sequence[Subject]) -> Figure:
-    """Cosine of every two learned class centers, alike ones side by side; of several seeds, of the first."""
+    """Cosines of all pairs of learned class centers, similar ones side by side; only the first seed."""
     groups = style.groups_of(subjects)
     made, axes_of = style.panels(len(groups), 3.8)
     for axes, group in zip(axes_of, groups, strict=True):
         found, names = group[0].centers, group[0].class_names
-        assert found is not None  # a figure is drawn of what lacks nothing
+        assert found is not None  # figures are drawn only for subjects that have their data
         similarity = found.similarity().detach().double().cpu().numpy()
         order = cluster(similarity)
         shown = similarity[np.ix_(order, order)]
@@ -178,12 +178,12 @@ def cluster(similarity: Array) -> NDArray[np.int64]:
     distance = 1 - (similarity + similarity.T) / 2
     np.fill_diagonal(distance, 0)
     pairs = squareform(distance.clip(min=0), checks=False)
-    tree = linkage(pairs, "average", optimal_ordering=len(distance) <= 200)  # turning takes a cubic time
+    tree = linkage(pairs, "average", optimal_ordering=len(distance) <= 200)  # ordering takes cubic time
     return np.asarray(leaves_list(tree), dtype=np.int64)
 
 
 def accuracies(subject: Subject) -> dict[str, pd.Series]:
-    """Return recorded percentages of the classes over their training images, by protocol."""
+    """Return recorded class accuracies in percent, indexed by the class's training images, by protocol."""
     found: dict[str, pd.Series] = {}
     for entry in subject.evaluations if subject.counted else ():
         values = entry["metrics"].get("per_class") or []
@@ -195,7 +195,7 @@ def accuracies(subject: Subject) -> dict[str, pd.Series]:
 
 @style.figure("Accuracy of each class against its training images", accuracies, "no record of it")
 def accuracy(subjects: Sequence[Subject]) -> Figure:
-    """As the release records it; dotted: 20 and 100 training images (few, medium, many)."""
+    """As recorded in the release; dotted lines: 20 and 100 training images (few, medium, many)."""
     made, (axes,) = style.panels(1, 2.6)
     level = all(each.index.nunique() == 1 for s in subjects for each in accuracies(s).values())
     for group in style.groups_of(subjects):
@@ -218,7 +218,7 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
 
 @style.figure("Neighbours and hardest negatives", lambda s: s.sample and s.sample.neighbours, "no sample")
 def neighbours(subjects: Sequence[Subject]) -> Figure:
-    """Queries, the most similar training images and, below, test images of other classes, with cosines."""
+    """Queries, the most similar training images and, below, test images of other classes; with cosines."""
     samples = {group[0].group: _sample(group[0]) for group in style.groups_of(subjects)}
     count = max(len(sample.neighbours) for sample in samples.values())
     made = Figure((style.WIDTH, len(samples) * (1.5 * count + 0.3)), layout="constrained")

@@ -68,7 +68,7 @@ def finish(
         if test_set is not None
     ]
     dataset, steps = train_set.describe(), sum(stage.steps for stage in stages)
-    # the run of a snapshot may have continued
+    # the run of a snapshot may have continued beyond it
     rows, class_rows = (
         [row for row in found if row["step"] <= steps]
         for found in recorded_rows([stage.run for stage in stages])
@@ -123,7 +123,7 @@ def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict
 
 
 def inherited(recipe: Recipe) -> str:
-    """Return the weights' licence: inherited from the weights they are based on, "other" for several."""
+    """Return the weights' licence, inherited from initial weights and teachers; "other" for several."""
     plain = recipe.model_dump()
     sources = filter(None, [*provenance.teachers_of(plain), provenance.start_of(plain)])
     others = {str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources} - {format.LICENSE}

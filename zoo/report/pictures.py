@@ -19,7 +19,7 @@ _MOST = 8  # groups of subjects in one figure
 
 
 def draw(key: str, subjects: Sequence[Subject], *files: Path, title: str = "") -> dict[str, str]:
-    """Draw one of `FIGURES` as .png or .svg; return by label what subjects lack that are not shown."""
+    """Draw one of `FIGURES` as .png or .svg; return, by label, why the other subjects are not shown."""
     kind = FIGURES[key]
     groups = groups_of([subject for subject in subjects if kind.has(subject)])
     drawn = [subject for group in groups[:_MOST] for subject in group]

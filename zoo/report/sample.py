@@ -29,7 +29,7 @@ Shown = tuple[Tensor, Tensor, Tensor]  # images `[k, 3, h, w]`, most similar fir
 
 
 class Neighbours(NamedTuple):
-    """A query image `[3, h, w]`, uint8, its class, similar training images, and test images of others."""
+    """A query image `[3, h, w]`, uint8, its class, similar training images, test images of other classes."""
 
     image: Tensor
     label: int
@@ -66,7 +66,7 @@ class Sample:
 
     @cached_property
     def pairs(self) -> dict[str, Tensor]:
-        """Cosines of an image's two views, of images of one class and of different classes; at least two."""
+        """Cosines of two views of an image, of pairs in one class and in different ones; if two or more."""
         same = (~self.apart).fill_diagonal_(False)
         found = {"same_class": self.scores[same], "other_class": self.scores[self.apart]}
         if self.positive_scores is not None:
@@ -94,13 +94,13 @@ def take_sample(
     image_size: int | None,
     size: int,
 ) -> Sample:
-    """Encode a seeded sample of at most `size` test images, and ten times as many training images.
+    """Encode a fixed random sample of at most `size` test images and 10 `size` training images.
 
     Scores are cosines of pooled features, since a release has no projection head. `views` and `image_size`
     are the recipe's, for two training views of each image.
 
     Raises:
-        DataError: for an empty split, other classes, unreadable images, or features that are not finite.
+        DataError: for too few images, splits with different classes, unreadable images, non-finite features.
     """
     if len(test_set) < SMALLEST or not len(train_set):
         raise DataError(f"diagnose: found {len(train_set)} training images, {len(test_set)} to test on")

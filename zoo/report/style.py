@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from zoo.report.subject import Subject
 
-# Okabe & Ito 2008 without yellow, ordered so that neighbours differ in lightness, then three of Paul Tol's.
+# Okabe & Ito 2008 without yellow, and three of Paul Tol's, ordered so that neighbours differ in lightness.
 COLORS = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9"),
     *("#882255", "#CC79A7", "#333333", "#999933", "#AA4499"),
@@ -49,7 +49,7 @@ WIDTH = 3.4  # inches: a column of a paper
 
 
 class Kind(NamedTuple):
-    """A kind of figure: heading, explanation, a test whether a subject has the data, and what others lack."""
+    """A kind of figure: heading, explanation, test whether a subject has its data, what it lacks if not."""
 
     title: str
     reading: str
@@ -58,7 +58,7 @@ class Kind(NamedTuple):
     draw: Draw
 
 
-FIGURES: dict[str, Kind] = {}  # by the names of their functions, in the order of the report
+FIGURES: dict[str, Kind] = {}  # by function name, in the order of the report
 
 
 def figure(title: str, has: Callable[[Subject], object], without: str) -> Callable[[Draw], Draw]:
@@ -110,7 +110,7 @@ def groups_of(subjects: Sequence[Subject]) -> list[list[Subject]]:
 
 
 def look(place: int) -> dict[str, Any]:
-    """Return a group's colour, and its marker, which distinguishes it in grey."""
+    """Return a group's colour, and its marker, which distinguishes it in greyscale."""
     return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
 
 
@@ -122,7 +122,7 @@ def draw_lines(axes: Axes, lines: pd.DataFrame, place: int, label: str, dash: st
 
 
 def plain_log(axis: Any) -> None:
-    """Write plain numbers along a logarithmic axis: 1, 2 and 5 of each decade."""
+    """Label a logarithmic axis with plain numbers: 1, 2 and 5 of each decade."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.set_minor_formatter(NullFormatter())

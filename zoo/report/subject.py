@@ -42,7 +42,7 @@ class Subject:
 
     `rows` and `class_rows` are those of metrics.jsonl and classes.jsonl, `class_counts` the training images
     of each class `[C]`. The `label` is short and unique. Subjects of one `group` differ only in the seed; the
-    group's `place` in the report determines colour and marker.
+    position of the group in the report, `place`, determines colour and marker.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Subject:
     def numbers(self) -> dict[str, float]:
         """Numbers by name, without missing and non-finite ones.
 
-        Over the last fifth of the records of each scalar, weighted by the number of steps each averages:
+        Over the records of a scalar's last fifth of steps, weighted by the number of steps each averages:
         `recorded/NAME` is the mean, `deviation/NAME` the standard deviation, `relative_deviation/NAME` the
         same divided by the absolute mean, and `unsteadiness/NAME` the noise between records: the standard
         deviation of differences divided by sqrt 2 and the absolute mean. `beginning/NAME`: the first record.
@@ -117,7 +117,7 @@ class Subject:
 
 def _recorded(record: pd.DataFrame) -> dict[str, float]:
     found: dict[str, float] = {}
-    # a row is the mean over the steps since the previous row, whose number varies
+    # a row is the mean over the steps since the previous row, a number that varies
     lengths = pd.Series(np.diff(record.index, prepend=0).clip(1), record.index)
     for name in record:
         all_values = record[name].dropna()
@@ -152,9 +152,9 @@ def _accuracies(subject: Subject) -> dict[str, float]:
 
 
 def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
-    """Return the mean of a per-class quantity over a training `[C]`, from classes.jsonl; else NaN or None.
+    """Return a per-class quantity's mean over a training `[C]`: NaN for classes without it, None if all are.
 
-    Rows are weighted by what they average over: images of the class for `feature_gradient`, else steps.
+    Rows of classes.jsonl are weighted by images of the class for `feature_gradient`, else by observed steps.
     """
     found = [row for row in class_rows if len(row.get(key) or ()) == classes]
     per_image = key == "feature_gradient"
@@ -172,7 +172,7 @@ def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | No
 def open_subjects(names: Sequence[str | Path | Release]) -> list[Subject]:
     """Open releases with their records, without loading encoders or images.
 
-    Labels are the names without their common prefix; recipes that differ only in the seed form a group.
+    Labels omit common leading folders. Recipes that differ only in seed and `COMPUTATION` form a group.
     """
     given = list(dict.fromkeys(map(hub.named, names)))
     subjects = [_open(hub.open(name)) for name in given]
@@ -213,7 +213,7 @@ def _open(release: Release) -> Subject:
 
 
 def recipe_table(subjects: Sequence[Subject]) -> pd.DataFrame:
-    """Return the recipes as text, one row each, with a column per key except those on hardware."""
+    """Return the recipes as text, one row each, with a column per key, except for `COMPUTATION`."""
     frame = pd.json_normalize([dict(subject.recipe) for subject in subjects]).astype(str)
     frame = frame.set_axis([subject.label for subject in subjects])
     return frame.drop(columns=[*COMPUTATION], errors="ignore")

@@ -27,7 +27,7 @@ _ELSEWHERE = re.compile(rf"({'|'.join(_SCORES)})(_ft)?|.*(_many|_medium|_few)")
 
 
 def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: str, what: str) -> None:
-    """Draw a recorded scalar against the step, and dashed `other`, which is its `what`.
+    """Draw the recorded scalar `name` against the step, and dashed `other`, called `what` in the legend.
 
     Many records are smoothed over 2 % of them; several seeds are averaged over the steps that all reach.
     """
@@ -44,7 +44,7 @@ def _draw_recorded(axes: Axes, subjects: Sequence[Subject], name: str, other: st
 
 @figure("Curves of training", lambda subject: not subject.record.empty, "no record of its training")
 def curves(subjects: Sequence[Subject]) -> Figure:
-    """What was recorded over all classes against the step, a panel for each quantity with its optimum."""
+    """Quantities recorded over all classes against the step, one panel each, with the optimum if known."""
     first = {"loss": 0, "lr": 1, "images_per_second": 2}
     found = {name for subject in subjects for name in subject.record if not _ELSEWHERE.fullmatch(name)}
     names = sorted({name.removesuffix("_optimum") for name in found}, key=lambda n: (first.get(n, 3), n))
@@ -90,9 +90,9 @@ def p_sup(subjects: Sequence[Subject]) -> Figure:
     "no record of its classes' gradients",
 )
 def balance(subjects: Sequence[Subject]) -> Figure:
-    """Norms of the loss's gradient by pooled features (centers: their weights), by their mean over classes.
+    """Norm of the loss gradient w.r.t. pooled features or center weights, relative to the mean over classes.
 
-    Means over the training (Cui et al. 2021, figure 2); of 40 classes or more, running means.
+    Means over the training (Cui et al. 2021, figure 2); for 40 classes or more, running means over classes.
     """
     keys = [key for key in GRADIENTS if any(key in subject.gradients for subject in subjects)]
     made, axes_of = panels(len(keys), 1.6, sharex=True)
