@@ -21,7 +21,7 @@ from zoo.objectives import Objective
 from zoo.release import Release
 from zoo.release.card import bibtex
 from zoo.release.provenance import teacher_sha256
-from zoo.report.finish import inherited
+from zoo.report.finish import inherited_license
 from zoo.training import RunFolder, build_objective, train
 
 PACO = "shipped:cifar_resnet20.paco_digits_lt50"
@@ -138,4 +138,4 @@ def test_a_release_says_who_taught_it_and_keeps_to_it(tmp_path: Path) -> None:
 def test_a_teachers_licence_stays(known: Release, licenses: list[str], expected: str, tmp_path: Path) -> None:
     copies = [Path(shutil.copytree(known.path, tmp_path / license)) for license in licenses]
     teachers = [zoo.open(each).with_license(each.name).path for each in copies]
-    assert inherited(recipe("classify", override(*teachers))) == expected
+    assert inherited_license(recipe("classify", override(*teachers))) == expected

@@ -16,7 +16,7 @@ import zoo
 from zoo import catalog
 from zoo.errors import TrainingError, ZooError
 from zoo.experiments.records import RunRecord, from_release, read_results
-from zoo.experiments.reproduce import judged
+from zoo.experiments.reproduce import judge
 from zoo.experiments.sweep import differences, lay_out, read_sweep
 from zoo.experiments.table import BEGIN, END, mean_text, published_figures, tabulate
 
@@ -230,7 +230,7 @@ COUNTS = np.full(10, 54), np.geomspace(125, 2, 10).astype(int)
 
 def verdicts(recorded: RunRecord, made: RunRecord, seeds: list[RunRecord], **how: Any) -> dict[str, str]:
     """Judge one training of PaCo by another."""
-    found = judged(recorded, made, *COUNTS, seeds, **how)
+    found = judge(recorded, made, *COUNTS, seeds, **how)
     return dict(zip(found["evaluation"] + " " + found["metric"], found["verdict"], strict=True))
 
 
@@ -262,7 +262,7 @@ def test_a_tolerance_knows_images_seeds_and_how_many_figures_are_judged(seeds: l
 
     def allowed(figures: int, others: list[RunRecord]) -> float:
         recorded = measured(seeds[0], **{f"accuracy{number or ''}": 90.0 for number in range(figures)})
-        return float(judged(recorded, recorded, *COUNTS, others)["tolerance"][0])
+        return float(judge(recorded, recorded, *COUNTS, others)["tolerance"][0])
 
     error = 100 * np.sqrt(2 * 0.9 * 0.1 / 540)
     assert allowed(1, []) == pytest.approx(2.576 * error, rel=1e-3)  # the normal quantile at a risk of 1 %

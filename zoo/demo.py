@@ -11,7 +11,7 @@ from torch import nn
 from zoo.data import open_dataset
 from zoo.errors import TrainingError
 from zoo.evaluation.encode import Encoder
-from zoo.evaluation.light import plain
+from zoo.evaluation.light import metrics_table
 from zoo.evaluation.measure import ProbeData, measure
 from zoo.experiments import pretraining
 from zoo.files import is_unused
@@ -68,7 +68,7 @@ linear classifier on five labelled digits of each class (mean of 20 draws)
 
 Long tail: top-1 accuracy in percent of the trained classifiers on the test digits;
 classes with over 100 training images are many, under 20 few
-{plain(rows)}
+{metrics_table(rows)}
 
 Done in {time.monotonic() - began:.0f} s. Pictures of PaCo's training, features and centers are in
   {folder}

@@ -154,7 +154,7 @@ def print_release(release: Release, name: str | None = None) -> None:
 
 def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of results for each data set."""
-    from zoo.evaluation.light import plain
+    from zoo.evaluation.light import metrics_table
 
     tables = dict[str, dict[str, Mapping[str, Any]]]()
     for entry in entries:
@@ -165,4 +165,4 @@ def print_evaluations(entries: Sequence[Mapping[str, Any]]) -> None:
             label += " again"
         rows[label] = entry["metrics"]
     for data, rows in tables.items():
-        print(f"{data}: percent, test split", plain(rows, first="protocol"), sep="\n")
+        print(f"{data}: percent, test split", metrics_table(rows, first="protocol"), sep="\n")

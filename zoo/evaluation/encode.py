@@ -84,7 +84,7 @@ def extract(
         for batch in batches:
             images, labels = (batch, torch.full((len(batch),), -1)) if isinstance(batch, Tensor) else batch
             images = images.to(device=device, dtype=dtype, non_blocking=True)
-            encode = fastest_form(model, images) if encode is None else encode
+            encode = fuse_for_cpu(model, images) if encode is None else encode
             output = encode(images)
             if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != len(images):
                 found = list(output.shape) if isinstance(output, Tensor) else type_name(output)
@@ -98,7 +98,7 @@ def extract(
     return Features(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def fastest_form(model: nn.Module, images: Tensor) -> nn.Module:
+def fuse_for_cpu(model: nn.Module, images: Tensor) -> nn.Module:
     """Return an equivalent copy of a model in evaluation mode that is faster on a CPU, or the model itself.
 
     BatchNorm is folded into the preceding convolution, if torch.fx can trace the model; uses channels_last.
@@ -202,7 +202,7 @@ class Encoder:
             return kept
         features = extract(self.model, self.batches(dataset), device=self.device).features
         if key is not None:
-            keep_features(features, file)
+            write_features(features, file)
         return features
 
 
@@ -217,7 +217,7 @@ def read_features(file: Path, count: int) -> Tensor | None:
     return None
 
 
-def keep_features(features: Tensor, file: Path) -> None:
+def write_features(features: Tensor, file: Path) -> None:
     """Write features to a cache file, and delete the least recently used beyond `CACHE_BYTES`."""
     told = {"sha256": hashlib.sha256(features.numpy().data).hexdigest()}
     with suppress(OSError, SafetensorError):  # do without a cache that cannot be written

@@ -19,7 +19,7 @@ def parse_protocol(name: str, settings: Mapping[str, Any]) -> Any:
     return parse(PROTOCOLS[name], {**settings, "protocol": name}, f"protocol {name}")
 
 
-def plain(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:
+def metrics_table(rows: Mapping[str, Mapping[str, Any]], *, first: str = "method") -> str:
     """Return a table of metrics, one line per name, in percent with one decimal; `-` if there is none.
 
     Accuracies have the same columns in every table; calibration error (ECE), recalls and mean average

@@ -37,7 +37,7 @@ SCALARS = tuple(f"recorded/{name}" for name in _NAMES)
 """Recorded training figures that are judged if their spread over seeds is known."""
 
 
-def judged(
+def judge(
     recorded: RunRecord,
     again: RunRecord,
     test_counts: NDArray[np.int64],
@@ -101,7 +101,7 @@ class Reproduction:
     Attributes:
         recorded: the release to reproduce.
         made: the new release.
-        figures: every number that was judged, of the training and of each evaluation, see `judged`.
+        figures: every number that was judged, of the training and of each evaluation, see `judge`.
         seeds: number of trainings with other seeds that give the spread; 0 without a spread.
         same_weights: whether weights, and centers if any, are identical, by their SHA-256.
     """
@@ -131,13 +131,13 @@ def reproduce(
 
     The recipe is the release's `recipe.yaml`. The images are those it lists, found in any copy of the data
     set; without a list, names and labels are first compared with the recorded SHA-256. Trainings on different
-    processors end with different weights, as with another seed: see `judged`.
+    processors end with different weights, as with another seed: see `judge`.
 
     Args:
         name: of the release, see `zoo.open`.
         data: the data that it was trained on, if they must be given.
         out: the release folder to make, by default `runs/reproduced/NAME`.
-        tolerance: points by which figures may differ; 0 requires equal ones. By default see `judged`.
+        tolerance: points by which figures may differ; 0 requires equal ones. By default see `judge`.
         spread: trainings of the same recipe with five or more other seeds: a folder or file of results, as
             for `table`. By default those shipped for this release, if any.
         resume: continue from the last checkpoint in `out`, or start if there is none.
@@ -182,7 +182,7 @@ def reproduce(
             settings = protocol.model_dump(mode="json", exclude={"protocol"})
             evaluate(made, each.protocol, data, resume=each.protocol in TRAINED, **settings)
             made = hub.open(made.path)
-    figures = judged(own, from_release(made), test_set.class_counts, train_set.class_counts, seeds, tolerance)
+    figures = judge(own, from_release(made), test_set.class_counts, train_set.class_counts, seeds, tolerance)
     hashes = ("weights_sha256", "centers_sha256")
     same = all(recorded.config["zoo"][key] == made.config["zoo"][key] for key in hashes)
     return Reproduction(recorded, made, figures, len(seeds), same)

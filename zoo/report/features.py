@@ -87,7 +87,7 @@ def plane(subjects: Sequence[Subject]) -> Figure:
     for group in style.groups_of(subjects):
         numbers = [_sample(subject).numbers for subject in group]
         points = np.array([(each["uniformity"], each["tolerance"]) for each in numbers])
-        label, own = group[0].group, style.look(group[0].place)
+        label, own = group[0].group, style.color_and_marker(group[0].place)
         axes.plot(*points.mean(axis=0), linestyle="", markersize=8, label=label, **own)
     axes.margins(0.2)
     axes.set(ylabel="tolerance (mean cosine)", xlabel="uniformity, log E exp(−2 |x − y|²)\n(left: more even)")
@@ -205,7 +205,7 @@ def accuracy(subjects: Sequence[Subject]) -> Figure:
             x, y = np.maximum(mean.index.to_numpy(), 0.5), mean.to_numpy()  # no training images: at 0.5
             if level:
                 x, y = np.arange(1, len(y) + 1), np.sort(y)
-            label, own = f"{group[0].group}, {protocol}", style.look(len(axes.lines))
+            label, own = f"{group[0].group}, {protocol}", style.color_and_marker(len(axes.lines))
             axes.plot(x, y, linestyle="", alpha=0.7, label=label, **own)
     axes.set(ylim=(-4, 104), ylabel="top-1 accuracy (%)", xlabel="classes, from the worst to the best")
     if not level:

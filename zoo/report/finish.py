@@ -44,7 +44,7 @@ def finish(
 
     Pictures and the state of protocols that train are kept in the folder `state`.
     """
-    license = inherited(recipe)  # fail before hours of evaluation if the initial release is gone
+    license = inherited_license(recipe)  # fail before hours of evaluation if the initial release is gone
     train_set, test_set = sets
     encoder, centers = objective.encoder, objective.centers()
     half = recipe.training.release_dtype == "float16"
@@ -122,7 +122,7 @@ def _list_images(train_set: ImageDataset, test_set: ImageDataset | None) -> dict
     return {split: each for split, each in (("train", train), ("test", test)) if each is not None}
 
 
-def inherited(recipe: Recipe) -> str:
+def inherited_license(recipe: Recipe) -> str:
     """Return the weights' licence, inherited from initial weights and teachers; "other" for several."""
     plain = recipe.model_dump()
     sources = filter(None, [*provenance.teachers_of(plain), provenance.start_of(plain)])

@@ -109,7 +109,7 @@ def groups_of(subjects: Sequence[Subject]) -> list[list[Subject]]:
     return list(found.values())
 
 
-def look(place: int) -> dict[str, Any]:
+def color_and_marker(place: int) -> dict[str, Any]:
     """Return a group's colour, and its marker, which distinguishes it in greyscale."""
     return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
 
@@ -118,7 +118,7 @@ def draw_lines(axes: Axes, lines: pd.DataFrame, place: int, label: str, dash: st
     """Draw the mean over a group's seeds (columns) as a line."""
     mean = lines.mean(axis=1)
     every = max(len(mean) // 6, 1)  # a few markers
-    axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **look(place))
+    axes.plot(mean.index, mean, linestyle=dash, label=label, markevery=every, **color_and_marker(place))
 
 
 def plain_log(axis: Any) -> None:
