@@ -16,7 +16,7 @@ from .momentum import KeyQueue as KeyQueue
 from .momentum import MomentumEncoder as MomentumEncoder
 from .pyramid import FeatureMaps as FeatureMaps
 from .pyramid import FeaturePyramid as FeaturePyramid
+from .schedule import MomentumSchedule as MomentumSchedule
 from .schedule import Scheduled as Scheduled
-from .schedule import Share as Share
 from .schedule import Tau as Tau
 from .schedule import value_at as value_at

@@ -32,7 +32,7 @@ def section_or_value(value: Any) -> str:
     return "<section>" if isinstance(value, (dict, Config)) else "<value>"
 
 
-Share = Annotated[
+MomentumSchedule = Annotated[
     Annotated[float, Field(ge=0, le=1), Tag("<value>")] | Annotated[Scheduled, Tag("<section>")],
     Discriminator(section_or_value),
 ]

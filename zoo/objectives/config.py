@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from zoo.config import Config, named_by
 from zoo.modules import schedule
-from zoo.modules.schedule import HeadBatchNorm, HeadHidden, HeadLayers, QueueSize, Scheduled, Share, Tau
+from zoo.modules.schedule import HeadBatchNorm, HeadHidden, HeadLayers, QueueSize, Scheduled, Tau
 
 Granularity = Literal["step", "sample", "dimension"]
 Keep = Annotated[float, Field(gt=0, le=1, description="Share of the negatives with the highest scores.")]
@@ -75,7 +75,9 @@ class QueueConfig(ProjectionConfig):
 class MomentumConfig(QueueConfig):
     """Contrast with a queue that a slowly moving key encoder fills."""
 
-    momentum: Share = Field(0.999, description="m of the key encoder: a number or a schedule.")
+    momentum: schedule.MomentumSchedule = Field(
+        0.999, description="m of the key encoder: a number or a schedule."
+    )
     key_groups: Annotated[int, Field(ge=1)] = 1
     """Groups of keys with separate BatchNorm statistics, standing in for the authors' GPUs; 1: off."""
 
@@ -146,7 +148,7 @@ class MoCoV3Config(ObjectiveConfig):
     """BatchNorm without affine after the predictor's last layer; the authors use it only for ViT."""
     tau: Tau = 0.2
     """Temperature that scores are divided by. The authors use 1 for ResNet-50."""
-    momentum: Share = Scheduled(kind="cosine", start=0.99, end=1.0)
+    momentum: schedule.MomentumSchedule = Scheduled(kind="cosine", start=0.99, end=1.0)
     """m of the key encoder; the authors' rises along a cosine from 0.99 to 1."""
     freeze_patch_embedding: bool = True
     """ViT: freeze the patch embedding at its random initialisation, which stabilises training."""
@@ -243,7 +245,7 @@ class PiCOConfig(MomentumConfig):
     """lambda of the contrastive loss beside the classification."""
     prototype_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """gamma of the class prototypes."""
-    target_momentum: Share = Scheduled(kind="linear", start=0.95, end=0.8)
+    target_momentum: schedule.MomentumSchedule = Scheduled(kind="linear", start=0.95, end=0.8)
     """phi of the label distributions; it falls from 0.95 to 0.8 in the authors' code."""
     prototype_start: Annotated[int, Field(ge=0)] = 1
     """Epochs of warm-up: uniform targets over the candidates, and MoCo's contrast without labels."""
