@@ -75,9 +75,7 @@ class QueueConfig(ProjectionConfig):
 class MomentumConfig(QueueConfig):
     """Contrast with a queue that a slowly moving key encoder fills."""
 
-    momentum: schedule.MomentumSchedule = Field(
-        0.999, description="m of the key encoder, or its schedule."
-    )
+    momentum: schedule.MomentumSchedule = Field(0.999, description="m of the key encoder, or its schedule.")
     key_groups: Annotated[int, Field(ge=1)] = 1
     """Groups of keys with separate BatchNorm statistics, standing in for the authors' GPUs; 1: off."""
 
