@@ -49,7 +49,7 @@ class Objective(nn.Module):
     Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
     num_views: ClassVar[int]  # of each image in a batch; zoo's own objectives define it in Config
     from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
-    without_labels: ClassVar[bool] = False  # whether it learns where the label of every image is -1
+    without_labels: ClassVar[bool] = False  # whether it can learn if the label of every image is -1
     epoch: float = 0.0  # fractional epochs done so far; the loop sets it before each step
     progress: float = 0.0  # the same as a share of the whole training, for schedules
     mixes_images: bool = False  # whether images are mixed, so that a gradient belongs to no single class
@@ -67,7 +67,7 @@ class Objective(nn.Module):
         self.register_buffer("class_counts", info.class_counts, persistent=False)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; modules frozen by `train_only` or `adapt` stay in evaluation mode."""
+        """Set the mode; modules that `limit_training` freezes stay in evaluation mode."""
         super().train(mode)
         for part in self.modules():  # including those of key encoders, which are copies
             if getattr(part, "fixed", False):

@@ -49,6 +49,6 @@ class BCL(Objective):
         return Output(loss, metrics, held={"q": a, "k": b, "classes": labels})
 
     def centers(self) -> Centers:
-        """Return the equivalent linear classifier; classes without images are masked."""
+        """Return the equivalent linear classifier; classes without images, never pushed away, are masked."""
         weight, bias = ((self.config.scale or 1.0) * each for each in as_linear(self.classifier))
         return Centers(*functional.mask_classes(weight, bias, self.class_counts == 0), self.class_counts)

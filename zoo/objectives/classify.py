@@ -16,7 +16,7 @@ from zoo.objectives.config import ClassifyConfig, LDAMLoss, LogitAdjustmentLoss,
 
 
 class Classify(Objective):
-    """A linear classifier on the pooled features; on a frozen encoder, linear evaluation."""
+    """A classifier on the pooled features; on a frozen encoder, linear evaluation."""
 
     Config = ClassifyConfig
 
@@ -70,9 +70,9 @@ class Classify(Objective):
         return {"teacher_sha256": teachers} if teachers else {}
 
     def centers(self) -> Centers:
-        """Return the equivalent linear classifier, a cosine head's at its scale.
+        """Return the equivalent linear classifier, including the scale of a cosine head.
 
-        Classes without images are masked, because losses that use the class counts never push them away.
+        Losses that use the class counts never push away classes without images: with them, these are masked.
         """
         weight, bias = ((self.config.scale or 1.0) * each for each in as_linear(self.classifier))
         if isinstance(self.config.loss, LDAMLoss):

@@ -19,7 +19,7 @@ class ObjectiveConfig(Config):
     name: str = Field(description="Name of the objective, e.g. `paco`.")
 
     num_views: ClassVar[int] = 2
-    """Of each image in a batch; these class variables are explained in `zoo.objectives.Objective`."""
+    """Views of each image in a batch; `zoo.objectives.Objective` explains these class variables."""
     from_candidates: ClassVar[bool] = False
     learns_centers: ClassVar[bool] = False
 
@@ -262,16 +262,16 @@ class LDAMLoss(Config):
 
     name: Literal["ldam"]
     max_margin: Annotated[float, Field(ge=0)] = 0.5
-    """Of the rarest class, in units of the cosine."""
+    """Margin of the rarest class, in units of the cosine."""
     scale: Annotated[float, Field(gt=0)] = Field(30.0, description="Scale of the cosines in the softmax.")
     reweight_from: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Share of the training after which classes are weighted by their effective numbers; 1: never."""
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9999
-    """Of the effective number of images, (1 - beta^n) / (1 - beta)."""
+    """beta in the effective number of n images, (1 - beta^n) / (1 - beta)."""
 
 
 class MixConfig(Config):
-    """Mix pairs of images and their labels with `timm.data.Mixup`, by one share per batch."""
+    """Mix pairs of images and their labels with `timm.data.Mixup`, in one proportion per batch."""
 
     mixup: Annotated[float, Field(ge=0)] = 1.0
     """Parameter of the Beta distribution of mixup's share; 0: no mixup (Zhang et al. 2018)."""
@@ -315,7 +315,7 @@ class ClassifyConfig(ObjectiveConfig):
     scale: Annotated[float, Field(gt=0)] | None = None
     """Factor of a cosine head's logits; null for other heads, and for LDAM, which has its own."""
     mix: MixConfig | None = None
-    """Mix images in training; the loss then counts both labels of a pair by their shares."""
+    """Mix images in training; the loss then weights both labels of a pair by their shares."""
     distill: DistillConfig | None = Field(None, description="Teachers beside labels; null: none.")
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 FT, the feature transformation (Zhu et al. 2021, https://arxiv.org/abs/2108.02982), creates harder positives
 and more diverse negatives from the features. As in the authors' code the extrapolated query is also compared
 with the negatives, and the queue keeps the original keys. The paper's four sets of negatives are Z
-(`negatives: null`), Z with 2K keys (also with a doubled `queue_size`), Z^ (`keep_originals: false`) and both
+(`negatives: null`), Z with 2K keys (the same, `queue_size` doubled), Z^ (`keep_originals: false`) and both
 (`keep_originals: true`). With labels, keys are mixed only within their class, so that labels stay true.
 """
 

@@ -70,7 +70,7 @@ class PaCo(ParametricContrast, WithKeyEncoder):
 class GPaCo(ParametricContrast):
     """Samples of both views and the queue are contrasted with each other and with the class centers.
 
-    The queue holds the second view's own projections of earlier steps, without gradient. Authors' settings: a
+    The queue holds the encoder's projections of earlier second views, without gradient. Authors' settings: a
     head of three layers without BatchNorm, and label smoothing.
     Source: https://arxiv.org/abs/2209.12400; GPaCo/LT/moco/builder.py in
     https://github.com/dvlab-research/Parametric-Contrastive-Learning.

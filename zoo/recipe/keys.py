@@ -24,10 +24,10 @@ class Key(NamedTuple):
 
 
 def find_keys(name: str = "") -> list[Key]:
-    """Return the keys whose names end in e.g. `objective.paco` or `lr`, each with its subkeys; "": the top.
+    """Return the keys whose names end in e.g. `objective.paco` or `lr`, and their subkeys; "": the top level.
 
     Raises:
-        RecipeError: for anything else, with the nearest name.
+        RecipeError: for an unknown name, with the nearest one.
     """
     known = [*_keys_of(Recipe)]
     if not name:

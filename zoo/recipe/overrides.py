@@ -19,7 +19,7 @@ _TRAINING += ["trackers"]
 COMPUTATION = frozenset(
     ("description", "evaluation", "views.workers", "views.cache", *(f"training.{key}" for key in _TRAINING))
 )
-"""Keys for where, how fast and how exactly the same mathematics is computed, or for what follows it."""
+"""Keys that only affect where, how fast and how precisely a training is computed, or what follows it."""
 _NOT_LEARNED = tuple(f"{key}." for key in (*COMPUTATION, "name", "training.seed", "data.source.download"))
 
 ValueT = TypeVar("ValueT")
@@ -52,7 +52,7 @@ def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
 
 
 def value_of(overrides: Iterable[str], key: str, otherwise: ValueT) -> ValueT:
-    """Return the value in the last override of a key; `otherwise` for none, 0 or another type."""
+    """Return the value in the last override of a key; `otherwise` if none, 0 or of another type."""
     found = [text for path, _, text in (each.partition("=") for each in overrides) if path.strip() == key]
     value = load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
     return value if value and type(value) is type(otherwise) else otherwise

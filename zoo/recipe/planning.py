@@ -118,7 +118,7 @@ def make(
         "images": images,
         "classes": classes,
         "small": small,
-        "workers": 0 if decoded and small else 4,  # not from this machine's cores: recipes should be equal
+        "workers": 0 if decoded and small else 4,  # not the number of cores: recipes should be equal
         "mirrored": not isinstance(config.source, Digits),  # a mirrored digit is not a digit
         "blur": float(f"{2.0 * start['size'] / 224:.3g}"),  # 2 pixels at 224
         "epochs": epochs,
@@ -137,7 +137,7 @@ def make(
 
 
 def batch_for(images: int) -> int:
-    """Return the batch size of a pretraining: 256, or a power of two from 32 with 16 steps an epoch."""
+    """Return a pretraining's batch size: a power of two, 32 to 256, for 16 steps an epoch; at most all."""
     return min(256, images, max(32, 1 << max(0, (images // 16).bit_length() - 1)))
 
 
@@ -153,7 +153,7 @@ def _of_start(overrides: Sequence[str], init: Start, arch: str | None) -> dict[s
     size = value_of(overrides, "views.eval.size", cfg["input_size"][-1])
     if size != cfg["input_size"][-1] and backbones.size_built_for(model) not in (None, size):
         args["img_size"] = size
-    # attention pooling follows convolutions
+    # attention pooling is not counted: it follows convolutions
     names = {type(module).__name__.lower() for module in model.modules()}
     attends = any("attention" in name and "pool" not in name for name in names)
     return {

@@ -42,7 +42,7 @@ class LinearProtocol(Config):
     l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Penalties to try.")
     folds: Annotated[int, Field(ge=2)] = Field(5, description="Number of cross-validation folds.")
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
-    """Weigh held-out images equally (`accuracy`) or classes equally in the cross-validation."""
+    """The held-out cross-entropy, which chooses, weights images equally (`accuracy`) or classes equally."""
     balanced: bool = Field(False, description="Weight classes inversely to their counts.")
     seed: s.Natural = Field(0, description="Seed of the folds.")
 

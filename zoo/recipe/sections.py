@@ -58,7 +58,7 @@ class OptimizerSection(Config):
 
 
 class ScheduleSection(Config):
-    """Learning rate against training progress, stepped every update (`timm.scheduler`)."""
+    """Learning-rate schedule, advanced at every update (`timm.scheduler`)."""
 
     name: Literal["constant", "cosine", "multistep"] = Field(description="Its shape; `cosine`: half of one.")
     warmup_epochs: Natural = Field(0, description="Linear warm-up from `warmup_lr`.")
@@ -121,9 +121,9 @@ class Loss(Config):
 
 
 class Adjusted(Config):
-    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10), or `post_hoc`: then - (eq. 9).
+    """Cross-entropy of logits + tau log prior (Menon et al. 2021, eq. 10), or plain and adjusted afterwards.
 
-    `tau_normalized`: cross-entropy, then each class's weight over its norm^tau, no bias (Kang et al. 2020).
+    `post_hoc`: - tau log prior (eq. 9). `tau_normalized`: weight / norm^tau, no bias (Kang et al. 2020).
     """
 
     name: Literal["logit_adjustment", "post_hoc_logit_adjustment", "tau_normalized"]
@@ -151,7 +151,7 @@ class LDAMDRW(LDAMLoss):
 
 
 class FromCenters(Config):
-    """Start the head from the learned centers of `init`; cross-entropy, with the prior Balanced Softmax."""
+    """Start the head from the centers of `init`; cross-entropy, or with `prior` Balanced Softmax."""
 
     name: Literal["from_centers"]
     prior: bool = Field(description="Add the log class prior to the logits in training (Balanced Softmax).")
@@ -167,4 +167,4 @@ class NearestCenter(Config):
 
 _Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
 Method = Annotated[_Method, Field(discriminator="name"), named_by("name")]
-"""A method for long-tailed data: one or two plain trainings and a final step."""
+"""A method for long-tailed data: up to two plain trainings and a final step."""

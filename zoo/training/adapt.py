@@ -23,7 +23,7 @@ _LAYERS = (nn.Linear, nn.Conv2d, Conv2dSame)
 
 
 def limit_training(encoder: nn.Module, recipe: Recipe) -> None:
-    """Freeze everything except what the recipe's `train_only`, `fixed_batchnorm` and `adapt` select.
+    """Freeze all that `train_only` and `adapt` do not select, and BatchNorm if `fixed_batchnorm`.
 
     Fully frozen modules stay in evaluation mode, so that BatchNorm statistics do not move either.
     RecipeError if a pattern matches nothing, a layer supports no adapter, or `peft` is not installed.
@@ -64,7 +64,7 @@ def _add_adapters(encoder: nn.Module, lora: LoRASection) -> None:
 
 
 def merge_adapters(encoder: nn.Module) -> None:
-    """Merge adapters, if any, into their layers, which are then timm's own; equal up to rounding."""
+    """Merge adapters, if any, into timm's own layers; outputs stay the same up to rounding."""
     for name, layer in dict[str, Any](encoder.named_modules()).items():
         if hasattr(layer, "lora_A"):
             layer.to(memory_format=torch.contiguous_format)  # rounding may depend on the layout

@@ -135,7 +135,7 @@ def open_loader(
 
 
 def require_batches(objective: Objective, images: int, recipe: Recipe, ranks: Ranks = ALONE) -> None:
-    """Refuse batch sizes that are not divisible by the ranks, or that give BatchNorm a single image."""
+    """Refuse batches that the ranks cannot share equally, or that give a rank's BatchNorm a single image."""
     section = recipe.training
     last = 0 if section.drop_last else images % section.batch_size
     sizes = sorted({min(section.batch_size, images), last} - {0})

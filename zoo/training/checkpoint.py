@@ -16,9 +16,9 @@ _NAME = f"step-{'[0-9]' * 9}"
 
 
 class Checkpoint(NamedTuple):
-    """Everything a run needs to continue exactly, after `step` updates that took `seconds`.
+    """Everything a run needs to continue as if uninterrupted, after `step` updates that took `seconds`.
 
-    `state` has the state dicts of objective, optimizer, EMA and best state; `written` is a Unix time.
+    `state` has the states of objective, optimizer, EMA and early stopping; `written` is a Unix time.
     """
 
     step: int
@@ -35,7 +35,7 @@ def list_checkpoints(folder: Path) -> dict[int, Path]:
 def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write `step-NNNNNNNNN.pt`, with its SHA-256 beside it; then remove all but the newest `keep`.
 
-    TrainingError if it cannot be written; earlier checkpoints are then untouched.
+    TrainingError if it cannot be written; other checkpoints are then untouched.
     """
     file = folder / f"step-{checkpoint.step:09d}.pt"
 
@@ -43,7 +43,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> None:
         with temporary.open("wb") as opened:
             torch.save({"format": CHECKPOINT_FORMAT, **checkpoint._asdict()}, opened)
         sync(temporary)
-        file.unlink(missing_ok=True)  # a damaged one that was skipped; its hash is replaced first
+        file.unlink(missing_ok=True)  # a damaged one that was skipped; the new hash comes before the file
         write_text(file.with_suffix(".json"), json.dumps({"sha256": sha256(temporary)}))
 
     try:

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from zoo.errors import RanksLost, TrainingError, first_line, rank_and_size
 from zoo.modules.ranks import ALONE, Ranks
 
-TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, 600: a step, its data included, takes less
+TIMEOUT_VARIABLE = "ZOO_RANK_TIMEOUT"  # in seconds, by default 600: a step takes less, data loading included
 # gloo and NCCL report lost ranks as RuntimeErrors like any other
 _LOST = re.compile(r"connection|timed? ?out|broken pipe|socket|remote process|aborted|pair closure", re.I)
 

@@ -47,7 +47,7 @@ class Trained(NamedTuple):
     epoch: float | None = None
 
     def facts(self) -> dict[str, float]:
-        """Return how long it trained, which early stopping may have shortened."""
+        """Return epochs (fewer after early stopping), steps, trained parameters and seconds."""
         stopped = self.recipe.training.epochs if self.stopping is None else self.stopping["stopped_at_epoch"]
         epochs = stopped if self.epoch is None else self.epoch
         facts = {"epochs": epochs, "steps": self.steps, "trained_parameters": self.trained_parameters}
@@ -97,7 +97,7 @@ def training_facts(
 def trained_at(
     at: Checkpoint, recipe: Recipe, run: RunFolder, objective: Objective, data: ImageDataset, best: Any
 ) -> Trained:
-    """Return the result of a training that ends `at` a checkpoint; `best` is early stopping's.
+    """Return the result of a training that ends `at` a checkpoint; `best` is `Monitor.best`.
 
     Adapters are merged into the encoder.
     """

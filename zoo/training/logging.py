@@ -30,7 +30,7 @@ class Metrics:
         self._pending: list[tuple[Row, list[str], Tensor, torch.cuda.Event | None]] = []
 
     def add(self, output: Output, images: int) -> None:
-        """Add one step's loss and metrics, which are means over this rank's `images`."""
+        """Add one step's loss and metrics, means over this rank's rows of the batch's `images`."""
         self._steps.append({"loss": output.loss.detach(), **output.metrics})
         self._images += images
 

@@ -78,7 +78,7 @@ def train(
 
 
 class _Loop:
-    """The state of a running training. All ranks take the same steps and the same decisions."""
+    """The state of a running training. All ranks take the same steps and make the same decisions."""
 
     newest: Checkpoint  # the last one written or read, without its state
     monitor: Monitor | None = None

@@ -65,7 +65,7 @@ def split_neighbors(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset
 class Monitor:
     """Evaluates the live objective every few epochs, and keeps the best state for early stopping.
 
-    With `training.early_stopping` it measures the classifier (encoder and centers, before a method's closing
+    With `training.early_stopping` it measures the classifier (encoder and centers, before a method's final
     step) on the validation split, and `best` is the best state, the earlier one of equals; otherwise kNN.
     """
 
@@ -156,7 +156,7 @@ def start_from_means(objective: Objective, images: ImageDataset, recipe: Recipe,
         features, labels = encode(objective.encoder, images, recipe, progress)
     weight = l2_normalize(class_means(features, labels.to(features.device), images.num_classes))
     begun = {"weight": weight, "bias": 0 * weight[:, 0], "running_norm": features.norm(dim=1).mean()}
-    objective.classifier.load_state_dict(begun, strict=False)  # a cosine classifier has no bias
+    objective.classifier.load_state_dict(begun, strict=False)  # not all heads have a bias or `running_norm`
     ranks.average_([*objective.classifier.state_dict().values()])
 
 

@@ -1,9 +1,9 @@
 """Diagnostics of a training, computed every n steps from tensors that the forward pass has anyway.
 
-Nothing here changes the training, draws a random number or waits for the device. The set of figures never
-depends on values: what a batch cannot show (say, without two images of one class) is NaN. Scores, geometry
-and probabilities use the first rows of the batch; gradients use all rows, summed by class. Entries of
-`Output.held` that are read, all optional:
+Nothing here changes the training, draws a random number or makes a step wait for the device. The set of
+figures never depends on values: what a batch cannot show (say, without two images of one class) is NaN.
+Scores, geometry and probabilities use the first rows of the batch; gradients use all rows, summed by class.
+Entries of `Output.held` that are read, all optional:
 
 - `q`, `k`: unit rows of the two views `[B, D]`, before FT; `scored`: False where no scores are computed.
 - `queue`, `queue_labels`, `valid`: the keys that q is contrasted with `[K, D]`, their classes and which slots
@@ -58,7 +58,7 @@ class Observation:
         self._groups = {name: of for name, of in members.items() if bool(of.any())}
         self._features: Tensor | None = None
         self._has_features = self._has_centers = False
-        # rows: images, gradients of each image's own loss, of the batch's loss, of the centers; the last
+        # rows: images, gradient norms of the batch's summed loss, of its mean loss, of the centers; the last
         # column is for images without a known class
         self._sums = torch.zeros(4, len(counts) + 1, dtype=torch.float64, device=counts.device)
         self._looks = 0
@@ -90,7 +90,7 @@ class Observation:
     def figures(self, batch: Batch, output: Output, parameters: Sequence[Tensor]) -> Figures:
         """Return this step's figures, the same on every rank; called after backward, before clipping.
 
-        An image's gradient is that of the batch's summed loss by all its views in the encoder's first call.
+        An image's gradient is that of the batch's summed loss at all its views in the encoder's first call.
         """
         count, sums = len(batch.labels), torch.zeros_like(self._sums)
         values = [torch.ones_like(batch.labels, dtype=sums.dtype)]
@@ -233,7 +233,7 @@ def group_means(name: str, values: Tensor, labels: Tensor, groups: Mapping[str, 
 def center_figures(weight: Tensor, groups: Mapping[str, Tensor]) -> Figures:
     """Norms of the centers `[C, D_f]` by group, and the mean cosine of two centers, at least -1 / (C - 1).
 
-    In O(C D): the sum of u_a . u_b over all pairs is |sum_a u_a|^2, of which C pair a center with itself.
+    In O(C D): the sum of u_a . u_b over all pairs is |sum_a u_a|^2, with C pairs of a center with itself.
     """
     weight = to_float32(weight)
     classes = torch.arange(len(weight), device=weight.device)

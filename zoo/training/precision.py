@@ -94,7 +94,7 @@ def encoders(objective: Objective) -> list[nn.Module]:
 
 @contextmanager
 def compiled(objective: Objective, mode: str | None) -> Iterator[None]:
-    """Compile the encoders with `torch.compile` in this mode inside the block; not for None and `auto`.
+    """Compile the encoders with `torch.compile` in this mode inside the block; None and `auto` do nothing.
 
     Only `forward` is compiled, so that the hooks of an observed step still receive the features.
     """

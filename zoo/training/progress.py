@@ -37,7 +37,7 @@ def show_first_step(seconds: float, left: int) -> None:
 
 @contextmanager
 def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the number of images done so far; `text` describes the work."""
+    """Yield a function to call with the number of images in each finished batch; `text` names the work."""
     began, done = time.monotonic(), 0
     say(f"{text}: {total:,} images")
     with _bar(f"{text}: image", total) as show:
@@ -52,7 +52,7 @@ def show_images(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def _bar(title: str, total: int, start: int = 0) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function of (number done, text) that prints a line, on a terminal over the last one."""
+    """Yield a function of (number done, text) that prints a line, on a terminal in place of the last one."""
     began = last = time.monotonic()
     alone = rank_and_size()[1] == 1 and parent_process() is None  # several would overwrite each other's lines
     terminal = sys.stderr.isatty() and alone

@@ -29,7 +29,7 @@ from zoo.training.logging import Trackers
 
 _COMPARED = 64  # images whose pixels must be unchanged when a run resumes
 LOCK_SECONDS = 10.0  # a killed process's data workers hold its lock until they notice
-# keys that may change on resume; optimizer state is saved in the memory layout of channels_last
+# keys that may change on resume; not channels_last, since it sets the layout of saved optimizer state
 CHANGEABLE = tuple(f"{k}." for k in COMPUTATION - {"training.precision", "training.channels_last"})
 
 
@@ -68,7 +68,7 @@ class RunFolder:
         self._writing = partial(writing, f'run folder "{path}"', TrainingError)
 
     def is_run(self) -> bool:
-        """Whether a run has started here: there is its recipe and part of its training."""
+        """Whether a run has started here: its recipe and part of its training exist."""
         left = (self._saved, self.metrics_file, self.path / "stage-1")
         return isfile(self.recipe_file) and any(path.exists() for path in left)
 
@@ -125,7 +125,7 @@ class RunFolder:
         return found
 
     def check_images(self, dataset: ImageDataset, *, record: bool = False) -> None:
-        """Refuse images other than those the run began with; `record` them if none are recorded."""
+        """Refuse images other than those the run began with; with `record`, save which these are."""
         facts, begun = dataset.describe(), read_json_or_empty(self.data_file)
         sample = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, _COMPARED).astype(np.int64)))
         pixels = hashlib.sha256(content_ids(sample).tobytes()).hexdigest()
@@ -169,11 +169,11 @@ class RunFolder:
         return _read_rows(self.metrics_file)
 
     def class_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of classes.jsonl, one for each checkpoint since which a step was observed.
+        """Return the rows of classes.jsonl, one per checkpoint with observed steps since the one before.
 
-        Each has `step`, `epoch` and `looks`, the number of observed steps, and for each of the C classes the
-        `images` in those steps and mean gradient norms, None without images: `feature_gradient` (by one
-        image's features), `class_gradient` (their sum over a step by the batch size), `center_gradient`.
+        Each has `step`, `epoch` and `looks`, the number of steps observed since the last row, and for each of
+        the C classes the `images` in those steps and mean gradient norms, None where there are none:
+        `feature_gradient` per image, `class_gradient` (their sum in a step / batch size), `center_gradient`.
         """
         return _read_rows(self.classes_file)
 

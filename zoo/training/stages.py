@@ -1,4 +1,4 @@
-"""Methods for long-tailed data (the key `method`): one or two trainings, then a final classifier."""
+"""Methods for long-tailed data (the key `method`): up to two trainings, then a final classifier."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -123,8 +123,8 @@ def train_stages(
 def final_classifier(method: m.Method, learned: Centers, train: Features) -> Centers:
     """Return a method's final classifier, linear in the pooled features.
 
-    Classes without training images are masked, except where a release's `learned` centers are used
-    unchanged; `train` is called only if features are needed.
+    Classes without training images are masked, except where `nearest_center` uses the centers of a release;
+    `train` is called only if features are needed.
     """
     weight, bias, counts = learned.weight, learned.bias, learned.class_counts
     absent = counts == 0

@@ -82,7 +82,7 @@ class Stepper:
         return output
 
     def _prepare(self, step: int) -> None:
-        """Set learning rate, random seeds and schedules from the step number, as a resumed run will."""
+        """Set learning rate, seeds and schedules from the step number, so that a resumed run repeats them."""
         self.schedule.step_update(step)
         self.lr = max(float(group["lr"]) for group in self.optimizer.param_groups)
         seed = derive_seed("step", self.section.seed, step)
@@ -91,7 +91,7 @@ class Stepper:
             seed = derive_seed("step", self.section.seed, step, self.ranks.rank)
         torch.manual_seed(seed)
         self.objective.epoch, self.objective.progress = step / self.steps_per_epoch, step / self.steps
-        if self._replays:  # outputs of torch.compile's graphs from the previous step may be overwritten
+        if self._replays:  # torch.compile's graphs may now overwrite their outputs of the previous step
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         self.optimizer.zero_grad(set_to_none=True)
 
