@@ -39,7 +39,7 @@ class LinearProtocol(Config):
     """Linear probe on cached features; cross-validation on the training set chooses the L2 penalty."""
 
     protocol: Literal["linear"]
-    l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="Penalties to try.")
+    l2_grid: list[s.Positive] = Field([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], description="l2 in l2 / 2 |W|^2.")
     folds: Annotated[int, Field(ge=2)] = Field(5, description="Number of cross-validation folds.")
     select: Literal["accuracy", "balanced_accuracy"] = "balanced_accuracy"
     """The held-out cross-entropy, which chooses, weights images equally (`accuracy`) or classes equally."""
@@ -108,8 +108,8 @@ class RetrievalProtocol(Config):
     """Retrieve images of the same class by cosine similarity; exact, and independent of the data's order."""
 
     protocol: Literal["retrieval"]
-    k: Depths = Field([1, 2, 4, 8], description="Values of k for recall@k.")
-    gallery: Literal["test", "train"] = Field("test", description="`test`: as in metric learning.")
+    k: Depths = Field([1, 2, 4, 8], description="Recall@k: a hit among the k nearest.")
+    gallery: Literal["test", "train"] = Field("test", description="Where to search.")
 
 
 class ClassifierProtocol(Config):

@@ -42,7 +42,7 @@ class LoRASection(Config):
     kind: Literal["lora"]
     rank: Thousand = Field(8, description="r; an adapter has r x (inputs + outputs) parameters.")
     alpha: Positive = Field(16.0, description="The adapter's output is scaled by alpha / r.")
-    target: list[str] | None = Field(None, description="Patterns; null: all larger than an adapter.")
+    target: list[str] | None = Field(None, description="Patterns; null: layers larger than adapters.")
 
 
 class OptimizerSection(Config):
@@ -60,7 +60,7 @@ class OptimizerSection(Config):
 class ScheduleSection(Config):
     """Learning-rate schedule, advanced at every update (`timm.scheduler`)."""
 
-    name: Literal["constant", "cosine", "multistep"] = Field(description="Its shape; `cosine`: half of one.")
+    name: Literal["constant", "cosine", "multistep"] = Field(description="Of the learning rate.")
     warmup_epochs: Natural = Field(0, description="Linear warm-up from `warmup_lr`.")
     warmup_lr: NonNegative = Field(0.0, description="Learning rate at the start of the warm-up.")
     warmup_prefix: bool = Field(False, description="Start the cosine after the warm-up (MoCo v3).")
@@ -79,7 +79,7 @@ class AverageSection(Config):
 class EarlyStoppingSection(Config):
     """Hold out a part of the training images, measure it while training, and release the best state."""
 
-    validation_fraction: Fraction = Field(description="Of each class, at least one image of two.")
+    validation_fraction: Fraction = Field(description="Share of each class; of two images, one.")
     metric: Literal["balanced_accuracy", "accuracy", "loss"] = Field(description="`loss`: cross-entropy.")
     every: PositiveInt = Field(description="Epochs between evaluations; the last epoch is also evaluated.")
     patience: PositiveInt = Field(description="Evaluations without improvement before training stops.")
@@ -88,7 +88,7 @@ class EarlyStoppingSection(Config):
 class TrainingSection(Config):
     """Length, numerics and bookkeeping of the run."""
 
-    epochs: PositiveInt = Field(description="Passes over the training set.")
+    epochs: PositiveInt = Field(description="Each draws as many images as the set has.")
     batch_size: PositiveInt = Field(description="Images per update, over all ranks together.")
     drop_last: bool = Field(True, description="Drop the last partial batch of an epoch.")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="Of all random draws.")
@@ -96,7 +96,7 @@ class TrainingSection(Config):
     threads: Thousand | None = Field(None, description="torch's CPU threads; null: one per core.")
     precision: Literal["auto", Precision] = Field("auto", description="`auto`: bf16 where it is faster.")
     channels_last: bool = Field(True, description="Use the channels_last memory format.")
-    clip_grad: Positive | None = Field(None, description="Maximal norm of all gradients; null: any.")
+    clip_grad: Positive | None = Field(None, description="Clips the norm of all gradients; null: no.")
     sampling: Literal["instance", "class_balanced"] = "instance"
     """`instance`: each image once per epoch. `class_balanced`: draw a class, then one of its images."""
     ema: AverageSection | None = Field(None, description="Release an EMA of the weights.")
@@ -108,10 +108,10 @@ class TrainingSection(Config):
     knn_every: PositiveInt | None = Field(None, description="Epochs between kNN evaluations.")
     log_every: PositiveInt = Field(50, description="Steps averaged in each row of metrics.jsonl.")
     checkpoint_every: PositiveInt = Field(20, description="Epochs between checkpoints.")
-    checkpoint_minutes: Positive | None = Field(30.0, description="Checkpoint also this often.")
+    checkpoint_minutes: Positive | None = Field(30.0, description="Also this often; null: not.")
     keep_checkpoints: PositiveInt = Field(2, description="Number of newest checkpoints to keep.")
     release_dtype: Literal["float32", "float16"] = Field("float32", description="Of released tensors.")
-    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="Receive the rows.")
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = Field([], description="Also get the rows.")
 
 
 class Loss(Config):
@@ -162,7 +162,7 @@ class NearestCenter(Config):
 
     name: Literal["nearest_center"]
     centers: Literal["learned", "means"] = Field(description="Of `init`, or class means of features.")
-    similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: learned ones only.")
+    similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: w x + b.")
 
 
 _Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
