@@ -19,7 +19,7 @@ from zoo.errors import RecipeError
 from zoo.objectives import Objective
 from zoo.recipe import Recipe
 from zoo.training import build_objective
-from zoo.training.adapt import limit_training, merge_adapters
+from zoo.training.adapt import freeze_encoder, merge_adapters
 from zoo.training.build import open_loader
 from zoo.training.precision import place
 from zoo.training.step import Stepper
@@ -150,7 +150,7 @@ def test_convolutions_in_groups_and_of_other_weights_than_they_hold_have_no_adap
     recipe = adapted("cnn", "adapt={kind: lora, rank: 2}")
     for arch in ("tf_efficientnet_lite0", "resnetv2_50"):
         encoder = timm.create_model(arch, num_classes=0).eval()
-        limit_training(encoder, recipe)
+        freeze_encoder(encoder, recipe)
         found = {name for name, module in encoder.named_modules() if hasattr(module, "lora_A")}
         assert all("dw" not in name for name in found)
         assert ("blocks.1.0.conv_pw" in found) == arch.startswith("tf")

@@ -29,7 +29,7 @@ from zoo.objectives import Classify, DataInfo
 from zoo.recipe import Recipe
 from zoo.recipe.protocols import LinearFullProtocol, SemiSupervisedProtocol
 from zoo.training import RunFolder, train
-from zoo.training.adapt import limit_training
+from zoo.training.adapt import freeze_encoder
 
 if TYPE_CHECKING:
     from zoo.evaluation.measure import ProbeData
@@ -72,7 +72,7 @@ def train_classifier(
         train_set = train_set.subset(select_subset(few, train_set.labels, train_set.num_classes))
         chosen["train_images"] = len(train_set)
     recipe = _recipe(protocol, data, run, train_set)
-    limit_training(encoder, recipe)  # whatever the caller froze or did not
+    freeze_encoder(encoder, recipe)  # whatever the caller froze or did not
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         info = DataInfo(torch.as_tensor(train_set.class_counts))

@@ -15,7 +15,7 @@ Depths = Annotated[list[ops.PositiveInt], Field(min_length=1)]
 Tau = Annotated[float, Field(gt=0, le=1000)]
 
 
-class Trained(Config):
+class TrainedSettings(Config):
     """Training for `linear_full` and `semi_supervised`: SGD, and views as in MoCo's `main_lincls.py`."""
 
     scale: ops.ShareRange = Field([0.08, 1.0], description="Area of the crop as a share of the image's.")
@@ -47,7 +47,7 @@ class LinearProtocol(Config):
     seed: s.Natural = Field(0, description="Seed of the folds.")
 
 
-class LinearFullProtocol(Trained):
+class LinearFullProtocol(TrainedSettings):
     """The published linear evaluation: a linear layer on the frozen encoder, trained on augmented images.
 
     Defaults are MoCo's for ResNet-50 on ImageNet (arXiv 1911.05722, section 4.1; their main_lincls.py).
@@ -89,7 +89,7 @@ class FewShotProtocol(Config):
     seed: s.Natural = Field(0, description="Seed of the draws.")
 
 
-class SemiSupervisedProtocol(Trained):
+class SemiSupervisedProtocol(TrainedSettings):
     """Fine-tuning of the whole network on a few labelled training images.
 
     Defaults are SimCLR's (arXiv 2002.05709, section 4.4, appendix B.5): Nesterov momentum, lr 0.05 x batch /

@@ -22,7 +22,7 @@ from zoo.recipe.sections import LoRASection
 _LAYERS = (nn.Linear, nn.Conv2d, Conv2dSame)
 
 
-def limit_training(encoder: nn.Module, recipe: Recipe) -> None:
+def freeze_encoder(encoder: nn.Module, recipe: Recipe) -> None:
     """Freeze all that `train_only` and `adapt` do not select, and BatchNorm if `fixed_batchnorm`.
 
     Fully frozen modules stay in evaluation mode, so that BatchNorm statistics do not move either.

@@ -17,7 +17,7 @@ from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.provenance import TEACHERS, teacher_sha256, teachers_of
 from zoo.release.schema import check_words
-from zoo.training.adapt import limit_training
+from zoo.training.adapt import freeze_encoder
 from zoo.training.monitor import split_validation
 
 
@@ -37,7 +37,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         torch.manual_seed(derive_seed("weights", recipe.training.seed))
         encoder, centers = _encoder(recipe, dataset)
         if recipe.train_only is not None or recipe.adapt is not None or recipe.fixed_batchnorm:
-            limit_training(encoder, recipe)
+            freeze_encoder(encoder, recipe)
         stored = [recipe.data.image_size or dataset.image(0).height]  # where no view resizes
         for size in {recipe.views.eval.size, *(recipe.views.train_sizes or stored)}:
             backbones.check_encoder(encoder, size)
