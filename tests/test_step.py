@@ -123,7 +123,7 @@ def test_no_step_waits_for_the_device_nor_an_observed_one(kind: str) -> None:
             output = stepper(step, each)
             metrics.add(output, len(each.index))
             metrics.close({"step": step})
-        assert output.held is None  # nothing keeps the graph
+        assert output.observed is None  # nothing keeps the graph
         without = [n for n, p in stepper.objective.named_parameters() if p.requires_grad and p.grad is None]
         assert not without  # ranks on GPUs would wait for them
 

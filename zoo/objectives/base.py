@@ -27,14 +27,14 @@ class Output(NamedTuple):
     """The result of one forward pass: the loss to minimise, and detached scalars to record.
 
     `carry` is what `update` needs after the optimizer step, detached: a tensor with one row per image or a
-    tuple of them, so that the rows of all ranks can be gathered. `held` has other values of the step by name,
-    from which `zoo.training.observe` computes diagnostics.
+    tuple of them, so that the rows of all ranks can be gathered. `observed` has other values of the step by
+    name, from which `zoo.training.observe` computes diagnostics.
     """
 
     loss: Tensor
     metrics: dict[str, Tensor]
     carry: Any = None
-    held: dict[str, Any] | None = None
+    observed: dict[str, Any] | None = None
 
 
 class Objective(nn.Module):

@@ -46,7 +46,7 @@ class BCL(Objective):
             "train_accuracy": train_accuracy(logits, labels),
         }
         loss = config.classification_weight * classification + config.contrast_weight * contrast
-        return Output(loss, metrics, held={"q": a, "k": b, "classes": labels})
+        return Output(loss, metrics, observed={"q": a, "k": b, "classes": labels})
 
     def centers(self) -> Centers:
         """Return the equivalent linear classifier; classes without images, never pushed away, are masked."""

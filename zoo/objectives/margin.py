@@ -31,4 +31,4 @@ class Margin(TwoViews):
         loss = functional.margin_contrastive(z[first], other, same, margin=self.config.margin)
         # turn the mean over all pairs into that over known ones; the factor is exactly 1 if all are known
         loss = loss * (len(known) / known.sum().clamp(min=1).to(loss.dtype))
-        return Output(loss, {}, held={"q": a, "k": b, "scored": False})
+        return Output(loss, {}, observed={"q": a, "k": b, "scored": False})

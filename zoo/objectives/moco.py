@@ -29,4 +29,4 @@ class MoCo(WithKeyEncoder):
                 loss = functional.simple_contrastive(q, k, queue, weight=weight, valid=valid)
             case HardSimple(weight=weight, keep=keep):
                 loss = functional.hard_simple(q, k, queue, weight=weight, keep=keep, valid=valid)
-        return Output(loss, {}, carry=pairs.k, held=pairs.held(after_ft))
+        return Output(loss, {}, carry=pairs.k, observed=pairs.observed(after_ft))

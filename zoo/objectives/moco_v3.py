@@ -53,7 +53,7 @@ class MoCoV3(Objective):
         others1, others2 = (None, None) if others is None else others.chunk(2)
         loss = functional.in_batch_info_nce(q1, k2, tau=tau, others=others2)
         loss = loss + functional.in_batch_info_nce(q2, k1, tau=tau, others=others1)
-        return Output(2 * tau * loss, {}, held={"q": q1, "k": k2})
+        return Output(2 * tau * loss, {}, observed={"q": q1, "k": k2})
 
     @torch.no_grad()
     def update(self, batch: Batch, output: Output) -> None:

@@ -30,8 +30,8 @@ class Pairs(NamedTuple):
     queue_labels: Tensor
     valid: Tensor
 
-    def held(self, after_ft: "Pairs", **more: Any) -> dict[str, Any]:
-        """Return a step's values for `Output.held`; names of those after FT end in `_ft`."""
+    def observed(self, after_ft: "Pairs", **more: Any) -> dict[str, Any]:
+        """Return a step's values for `Output.observed`; names of those after FT end in `_ft`."""
         ft = {} if after_ft is self else {f"{k}_ft": v for k, v in after_ft._asdict().items()}
         return self._asdict() | ft | more
 

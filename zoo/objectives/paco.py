@@ -46,8 +46,8 @@ class ParametricContrast(WithQueue):
         if len(logits) == 2:  # A(i) is the same set for both views' anchors
             total = 0.5 * (total + loss(k, q, logits[1]))
         metrics = {"train_accuracy": train_accuracy(logits[0], labels)}
-        more = pairs.held(after_ft, classes=labels, tau=config.tau, center_logits=logits[0])
-        return Output(total, metrics, carry=pairs.k.detach(), held=more)
+        more = pairs.observed(after_ft, classes=labels, tau=config.tau, center_logits=logits[0])
+        return Output(total, metrics, carry=pairs.k.detach(), observed=more)
 
     def centers(self) -> Centers:
         """Return the centers learned so far."""

@@ -64,7 +64,7 @@ class PiCO(WithKeyEncoder):
             "train_accuracy": _agreement(logits.detach(), batch.labels),
             "disambiguation_accuracy": _agreement(targets, batch.labels),
         }
-        more = pairs.held(after_ft, **({"classes": predicted} if warmed_up else {}))
+        more = pairs.observed(after_ft, **({"classes": predicted} if warmed_up else {}))
         carry = (pairs.k, pairs.q.detach(), predicted, targets)
         return Output(classification + config.contrast_weight * contrast, metrics, carry, more)
 

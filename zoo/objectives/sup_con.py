@@ -20,7 +20,7 @@ class SimCLR(TwoViews):
         a, b = (l2_normalize(self.head(self.encoder(view))) for view in batch.views)
         others, _ = self.from_others(a, b, batch.labels) or (None, None)
         loss = functional.in_batch_info_nce(a, b, tau=self.config.tau, both_views=True, others=others)
-        return Output(loss, {}, held={"q": a, "k": b})
+        return Output(loss, {}, observed={"q": a, "k": b})
 
 
 class SupCon(WithKeyEncoder):
@@ -39,4 +39,4 @@ class SupCon(WithKeyEncoder):
         others = self.from_others(q, k, labels)
         loss = functional.sup_con(q, k, labels, queue, queue_labels, tau=tau, others=others)
         loss = loss * share_of_weight(labels >= 0, self.ranks).to(loss)  # so the mean is over labelled images
-        return Output(loss, {}, carry=pairs.k, held=pairs.held(after_ft, classes=labels, tau=tau))
+        return Output(loss, {}, carry=pairs.k, observed=pairs.observed(after_ft, classes=labels, tau=tau))

@@ -3,7 +3,7 @@
 Nothing here changes the training, draws a random number or makes a step wait for the device. The set of
 figures never depends on values: what a batch cannot show (say, without two images of one class) is NaN.
 Scores, geometry and probabilities use the first rows of the batch; gradients use all rows, summed by class.
-Entries of `Output.held` that are read, all optional:
+Entries of `Output.observed` that are read, all optional:
 
 - `q`, `k`: unit rows of the two views `[B, D]`, before FT; `scored`: False where no scores are computed.
 - `queue`, `queue_labels`, `valid`: the keys that q is contrasted with `[K, D]`, their classes and which slots
@@ -115,10 +115,10 @@ class Observation:
         if (centers := self._objective.centers()) is not None:
             found |= center_figures(centers.weight, self._groups)
         # rows of all ranks, so that figures equal those of one rank with the whole batch
-        held = output.held or {}
+        observed = output.observed or {}
         labels = self._ranks.gather(batch.labels)
-        held |= {name: self._ranks.gather(held[name]) for name in held if name in PER_IMAGE}
-        return found | batch_figures(self._objective, labels, held, self._groups)
+        observed |= {name: self._ranks.gather(observed[name]) for name in observed if name in PER_IMAGE}
+        return found | batch_figures(self._objective, labels, observed, self._groups)
 
     def _center_gradients(self) -> Tensor:
         """Return the norm of the gradient of each class's center `[C + 1]`; zeros where there is none."""
@@ -154,34 +154,34 @@ class Observation:
 
 @torch.no_grad()
 def batch_figures(
-    objective: Objective, labels: Tensor, held: Mapping[str, Any], groups: Mapping[str, Tensor]
+    objective: Objective, labels: Tensor, observed: Mapping[str, Any], groups: Mapping[str, Tensor]
 ) -> Figures:
-    """Return the figures of a whole batch's labels `[B]` and `held`; groups of classes are `[C]`, bool."""
-    found, q, k = Figures(), held.get("q"), held.get("k")
+    """Return the figures of a batch's labels `[B]` and `observed`; groups of classes are `[C]`, bool."""
+    found, q, k = Figures(), observed.get("q"), observed.get("k")
     if q is not None and k is not None:
         found = {name: of(q[:ROWS], k[:ROWS], labels[:ROWS]) for name, of in GEOMETRY.items()}
-        found |= _scores(held, "") if held.get("scored", True) else {}
-    if "q_ft" in held:
-        found |= _scores(held, "_ft")
+        found |= _scores(observed, "") if observed.get("scored", True) else {}
+    if "q_ft" in observed:
+        found |= _scores(observed, "_ft")
     if isinstance(objective, PaCo | GPaCo | SupCon):
-        for name, values in _probabilities(objective, held).items():
+        for name, values in _probabilities(objective, observed).items():
             found[name] = values.nanmean()  # NaN: the image has no such value
             if name.startswith("p_sup"):
                 found |= group_means(name, values, labels[:ROWS], groups)
     return found
 
 
-def _scores(held: Mapping[str, Any], ft: str) -> Figures:
+def _scores(observed: Mapping[str, Any], ft: str) -> Figures:
     """Mean and variance of scores: two views of an image, keys of other classes, keys of its own class."""
-    q, k = to_float32(held[f"q{ft}"][:ROWS]), to_float32(held[f"k{ft}"])
-    own = held["classes"][:ROWS, None] if "classes" in held else None
-    queue = held.get(f"queue{ft}")
+    q, k = to_float32(observed[f"q{ft}"][:ROWS]), to_float32(observed[f"k{ft}"])
+    own = observed["classes"][:ROWS, None] if "classes" in observed else None
+    queue = observed.get(f"queue{ft}")
     if queue is not None:
         chosen = slice(None, None, max(len(queue) // SCORED_KEYS, 1))
-        keys, classes = to_float32(queue[chosen]), held[f"queue_labels{ft}"][chosen]
-        there = held[f"valid{ft}"][chosen] if own is None else classes >= 0
+        keys, classes = to_float32(queue[chosen]), observed[f"queue_labels{ft}"][chosen]
+        there = observed[f"valid{ft}"][chosen] if own is None else classes >= 0
     else:
-        keys, classes = k, held.get("classes")
+        keys, classes = k, observed.get("classes")
         there = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).fill_diagonal_(False)
     scores, pairs = q @ keys.T, (q * k[:ROWS]).sum(dim=1)
     negative = there.expand_as(scores) if own is None else (own != classes) & there
@@ -201,15 +201,15 @@ def moments(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (values - mean).masked_fill_(~chosen, 0).square_().sum() / count
 
 
-def _probabilities(objective: PaCo | GPaCo | SupCon, held: Mapping[str, Any]) -> Figures:
+def _probabilities(objective: PaCo | GPaCo | SupCon, observed: Mapping[str, Any]) -> Figures:
     """Softmax probability of each anchor's positives, and the same at the minimum of the loss."""
-    given = {name: held.get(f"{name}_ft", held[name]) for name in ("q", "k", "queue", "queue_labels")}
-    given |= {"labels": held["classes"], "tau": held["tau"], "anchors": ROWS}
+    given = {name: observed.get(f"{name}_ft", observed[name]) for name in ("q", "k", "queue", "queue_labels")}
+    given |= {"labels": observed["classes"], "tau": observed["tau"], "anchors": ROWS}
     # SupCon is PaCo without centers: their weight beta among the positives is 0
     centers, weights = None, {"alpha": 1.0, "beta": 0.0, "gamma": 1.0, "label_smoothing": 0.0}
     if not isinstance(objective, SupCon):
         weights = {name: getattr(objective.config, name) for name in weights}
-        centers = (held["center_logits"] + objective.log_prior) / objective.config.center_tau
+        centers = (observed["center_logits"] + objective.log_prior) / objective.config.center_tau
     found = functional.contrast_probabilities(**given, centers=centers, gamma=weights["gamma"])
     sides = {"": found}
     if weights["gamma"] > 0:  # the loss has no minimum without samples in the denominator

@@ -66,7 +66,7 @@ class Stepper:
         if observed:  # before clipping changes the gradients
             figures = self.observation.figures(batch, output, self.parameters)
             output = output._replace(metrics={**output.metrics, **figures})
-        output = output._replace(loss=output.loss.detach(), held=None)  # free the graph
+        output = output._replace(loss=output.loss.detach(), observed=None)  # free the graph
         with record_function("optimizer"):
             if self.section.clip_grad is not None:
                 nn.utils.clip_grad_norm_(self.parameters, self.section.clip_grad)
