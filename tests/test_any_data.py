@@ -18,7 +18,7 @@ from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import all_as_test, as_data, open_images, resolve
 from zoo.data.config import Folder, Holdout
 from zoo.data.sources import image_files
-from zoo.errors import DataError, ZooError, ZooWarning
+from zoo.errors import DataError, TrainingError, ZooError, ZooWarning
 
 PACO, CE = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.ce_digits_lt50"
 CIFAR = "cifar_resnet32.paco_cifar100_lt100"  # its recipe may download
@@ -345,13 +345,16 @@ def test_a_class_may_be_called_train(tmp_path):
 
 def test_a_third_folder_of_images_beside_train_and_val_is_no_class(tmp_path):
     put(tmp_path, "train/a/1.png", "val/a/2.png", "masks/1.png", "logo.png")
-    assert as_data(tmp_path).config == DataConfig(source=Folder())
+    with pytest.warns(ZooWarning, match="masks"):
+        assert as_data(tmp_path).config == DataConfig(source=Folder())
+    (tmp_path / "masks" / "1.png").unlink()
     put(tmp_path / "val" / "a", "3.png")
     put(tmp_path / "val", "sheet.png")
     with pytest.raises(DataError, match="images of the test split have no labels"):
         open_dataset(as_data(tmp_path).config, "test", tmp_path)
     put(tmp_path / "kaggle", "train/a/1.png", "train/a/2.png", "test/3.png")
-    config, root, _ = as_data(tmp_path / "kaggle")
+    with pytest.warns(ZooWarning, match="the images in test are not used"):
+        config, root, _ = as_data(tmp_path / "kaggle")
     assert [len(open_dataset(config, split, root)) for split in ("train", "test")] == [1, 1]
 
 
@@ -368,3 +371,15 @@ def test_a_link_to_a_folder_around_it_is_not_followed(tmp_path):
     (tmp_path / "a" / "again").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "b" / "more").symlink_to(tmp_path / "ab", target_is_directory=True)
     assert image_files(tmp_path) == ["a/1.png", "ab/3.png", "b/2.png", "b/more/3.png"]
+    (tmp_path / "ab" / "back").symlink_to(tmp_path / "b", target_is_directory=True)  # to one another
+    assert image_files(tmp_path / "b") == ["2.png", "more/3.png"]
+
+
+def test_images_beside_the_parts_are_named_and_a_release_among_the_images_is_refused(tmp_path):
+    put(tmp_path, "train/a/1.png", "train/b/2.png", "holdout/a/3.png", "car/4.png", "runs/x/5.png")
+    with pytest.warns(ZooWarning, match=r"images in car, holdout are not used, only those in train$"):
+        as_data(tmp_path)
+    put(tmp_path / "flat", "a/1.png", "a/2.png", "b/3.png", "b/4.png")
+    with pytest.raises(TrainingError, match=r"where its pictures would be training images"):
+        zoo.pretrain(CE, data=tmp_path / "flat", out=tmp_path / "flat" / "runs" / "x")
+    assert not (tmp_path / "flat" / "runs").exists()

@@ -144,3 +144,9 @@ def test_inside_the_block_the_kernel_clears_no_pages_of_large_tensors_again() ->
     done = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True)
     outside, inside = map(int, done.stdout.split())
     assert inside < 100 < 10_000 < outside, "pages of ten tensors of 64 MiB"
+
+
+def test_a_model_of_ones_own_needs_what_a_release_reads() -> None:
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64, 4))
+    with pytest.raises(ZooError, match="found no num_features and no num_classes and no pretrained_cfg"):
+        backbones.check_encoder(model, 8)

@@ -162,6 +162,8 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
         recipe = Recipe.load(SIMCLR, SAY_OWN)
         assert isinstance(recipe.objective, own.Config)
     assert Recipe.from_yaml(recipe.to_yaml(), "r") == recipe
+    with pytest.raises(zoo.ZooError, match=r'objective Other: "own" is another objective'):
+        zoo.register_objective(type("Other", (own,), {}))
     with pytest.raises(RecipeError, match=r'unknown key "objective.scael". Did you mean "scale"'):
         Recipe.load(SIMCLR, [*SAY_OWN, "objective.scael=1.0"])
     with pytest.raises(RecipeError, match=r"views.train: found 2, expected 1 view"):
@@ -175,7 +177,7 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
     [
         ("own", "objective: found 'own', expected an Objective"),
         (own_objective(Config=ObjectiveConfig), "expected an Objective whose Config has name"),
-        (own_objective(Config=SHIPPED["moco"]), 'objective Own: "moco" is an objective of zoo'),
+        (own_objective(Config=SHIPPED["moco"]), 'objective Own: "moco" is another objective'),
     ],
 )
 def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:

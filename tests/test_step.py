@@ -14,7 +14,7 @@ from tests.objective_helpers import SETTINGS, VIT
 from tests.test_streaming import Watch
 from tests.test_training import recipe, run
 from zoo.data import Batch, open_dataset
-from zoo.errors import RecipeError
+from zoo.errors import RecipeError, TrainingError
 from zoo.modules.ranks import Ranks
 from zoo.objectives import Output
 from zoo.recipe import Recipe
@@ -126,6 +126,20 @@ def test_no_step_waits_for_the_device_nor_an_observed_one(kind: str) -> None:
         assert output.observed is None  # nothing keeps the graph
         without = [n for n, p in stepper.objective.named_parameters() if p.requires_grad and p.grad is None]
         assert not without  # ranks on GPUs would wait for them
+
+
+@pytest.mark.parametrize("name", ["loss", "step", "uniformity"])
+def test_a_metric_cannot_take_the_name_of_a_recorded_value(name: str) -> None:
+    stepper, batches = stepper_and_batches(recipe("simclr", "training.observe_every=1"), 8)
+    forward = stepper.objective.forward
+
+    def named(batch: Batch) -> Output:
+        output = forward(batch)
+        return output._replace(metrics={name: output.loss.detach()})
+
+    stepper.objective.forward = named  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match=f"metrics: zoo records {name} itself"):
+        stepper(0, next(iter(batches)))
 
 
 def test_means_leave_out_what_is_not_known_yet_but_show_a_bad_loss() -> None:

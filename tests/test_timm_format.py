@@ -34,6 +34,7 @@ def change(folder: Path, **values: Any) -> None:
         ("test_vit", {"num_classes": 5}),
         ("deit_tiny_distilled_patch16_224", {"num_classes": 7}),  # two classifiers
         ("levit_128s", {"num_classes": 7}),  # BatchNorm inside them
+        ("shvit_s1", {"num_classes": 7}),  # before it, and an encoder without classes lacks it
         ("test_byobnet", {}),
     ],
 )
@@ -50,7 +51,9 @@ def test_features_and_scores_are_timms_to_the_bit(arch: str, args: dict[str, int
             assert torch.equal(release.load(head="centers").eval()(images), scores)
             assert torch.allclose(release.centers.logits(expected), scores, atol=1e-5)
             assert len(release.class_names) == scores.shape[1]
-    assert (release.centers is None) == (args.get("num_classes") == 0 or arch.startswith(("deit", "levit")))
+    assert (release.centers is None) == (
+        args.get("num_classes") == 0 or arch.startswith(("deit", "levit", "shvit"))
+    )
     assert zoo.load(tmp_path, num_classes=3).get_classifier() is not None
 
 

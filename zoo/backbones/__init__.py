@@ -100,6 +100,8 @@ def check_encoder(model: nn.Module, size: int) -> None:
     Raises:
         ZooError: as `check_input`, or naming the shape of the model's output.
     """
+    if lacks := [x for x in ("num_features", "num_classes", "pretrained_cfg") if not hasattr(model, x)]:
+        raise ZooError(f"{name_of(model)}: found no {' and no '.join(lacks)}, which timm's models have")
     output = check_input(model, size)
     expected = [2, feature_dim(model)]
     found = list(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__

@@ -5,23 +5,22 @@ from __future__ import annotations
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, NamedTuple
+from warnings import warn
 
 from zoo.config import type_name
 from zoo.data import sources
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Parquet, parse_data_spec, path_of
 from zoo.data.dataset import TEST_PARTS, ImageDataset, ImageStore, MemoryImages, Root, Split, to_dataset
-from zoo.errors import DataError, ZooError
+from zoo.errors import DataError, ZooError, ZooWarning, few
 
 Data = Any
-"""Images with or without labels, in any form that zoo's functions accept:
+"""Images with or without labels; without a test split, a fifth of each class is held out. One of:
 
 - a folder with `CLASS/IMAGE`, or `train/CLASS/IMAGE` and `val`, `valid`, `validation` or `test` beside it, or
   only images, or parquet files; a single .parquet file; a list of images (.txt, .csv);
 - a spec, see `zoo.data.config.parse_data_spec`, or `hub:org/name`, see `zoo.hub.client.fetch_tables`;
 - a Hugging Face `Dataset`, a torch `Dataset` of images or (image, label), or a dict of them by split;
 - a list of PIL images, paths, uint8 arrays `[H, W]` or `[H, W, 3]`, tensors `[C, H, W]`, or (image, label).
-
-Without a test split, a fifth of each class of labelled images is held out for testing.
 """
 
 TABLES = (".parquet", ".csv", ".txt")  # suffixes of files that list or contain many images
@@ -88,6 +87,9 @@ def _detect_tree(root: Path) -> DataConfig | None:
     is_tree = "train" in trees - direct  # then a folder with only images is not a split
     parts = [x for x in ("train", *TEST_PARTS) if x in (trees if is_tree else direct | trees)]
     if parts and (is_tree or direct <= {*parts}):  # else "train" is a class
+        if left := sorted((direct | trees) - {*parts, "runs"}):
+            unused = f'data "{root}": the images in {few(left)} are not used, only those in {few(parts)}'
+            warn(ZooWarning(unused), stacklevel=2)
         test = next((name for name in parts if name != "train"), None)
         return _config(Folder(test=test or "val"), has_test=test is not None)
     return _config(Folder(train=".")) if direct or sources.has_image(root) else None

@@ -126,10 +126,7 @@ def decode_all(dataset: ImageDataset, image_size: int | None, *, cache: bool) ->
 
 
 def content_key(dataset: ImageDataset, *settings: object) -> str | None:
-    """Return a hash of `settings` and the ordered images; None if the images would have to be decoded.
-
-    Files are hashed by path, size and times, arrays by their pixels.
-    """
+    """Return a hash of `settings` and of files' names, sizes, times or an array's pixels; None for others."""
     files, selection = dataset.encoded() or ((), "")
     key = hashlib.sha256(f"{PIL.__version__} {settings} {len(dataset)} {selection}".encode())
     for path in files:

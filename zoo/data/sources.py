@@ -118,11 +118,11 @@ def has_image(folder: Path) -> bool:
 
 def image_files(folder: Path) -> list[str]:
     """Return the relative paths of all images below a folder, ordered as torchvision does."""
-    found = list[tuple[str, list[str]]]()
+    found, above = list[tuple[str, list[str]]](), {str(folder): {realpath(folder)}}
     for place, inner, names in os.walk(folder, followlinks=True):
-        here, visible = f"{realpath(place)}/", filter(_is_visible, inner)
-        # a link to an enclosing folder would be followed forever
-        inner[:] = [name for name in visible if not here.startswith(realpath(f"{place}/{name}") + "/")]
+        real = {name: realpath(f"{place}/{name}") for name in inner if _is_visible(name)}
+        inner[:] = [name for name, target in real.items() if target not in above[place]]  # no loops of links
+        above |= {f"{place}/{name}": above[place] | {real[name]} for name in inner}
         found.append((place, sorted(filter(_is_image, names))))
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
     return [place + name for place, names in inside for name in names]

@@ -12,6 +12,7 @@ from typing import Any
 from zoo import hub
 from zoo.data import open_dataset
 from zoo.data.any_data import Data, own_root
+from zoo.data.config import Folder
 from zoo.data.dataset import Root
 from zoo.errors import DataError, TrainingError
 from zoo.evaluation.evaluate import own_data
@@ -75,11 +76,17 @@ def pretrain(
         recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
     )
     out = RUNS / planned.name if out is None else Path(out)
+    source = planned.data.source
+    trained_on = Path(str(root), source.train).resolve() if isinstance(source, Folder) else None
+    if trained_on in out.resolve().parents:
+        found = f'out: "{out}" is in "{trained_on}", where its pictures would be training images'
+        raise TrainingError(f"{found}; choose another --out")
     resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"  # restarted by torchrun
     if holds_release(out):
         finished = hub.open(out)
         trained = finished.recipe.get("training")  # a converted release has none
         if resume and trained and is_same(dict(finished.recipe), resolve_auto(planned, trained)):
+            say(f'"{out}" is finished; nothing was trained')
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
     run, settings = RunFolder(out / "run"), planned.training

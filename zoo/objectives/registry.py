@@ -42,15 +42,19 @@ def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
     installed package's `[project.entry-points."zoo.objectives"]`, `my_name = "my_package.module:Mine"`.
 
     Raises:
-        ZooError: if it is not an objective, or has the name of one in this package.
+        ZooError: if it is not an objective, or has the name of another one.
     """
     try:
         (name,) = get_args(objective.Config.model_fields["name"].annotation)
     except (AttributeError, KeyError, ValueError):
         expected = 'an Objective whose Config has name: Literal["its name"]'
         raise ZooError(f"objective: found {objective!r}, expected {expected}") from None
-    if name in SHIPPED:
-        found = f'objective {objective.__name__}: "{name}" is an objective of zoo'
+    known = REGISTERED.get(name, objective)  # the same again where a notebook's cell is run again
+    if name in SHIPPED or (known.__module__, known.__qualname__) != (
+        objective.__module__,
+        objective.__qualname__,
+    ):
+        found = f'objective {objective.__name__}: "{name}" is another objective'
         raise ZooError(f"{found}, expected another name")
     REGISTERED[name] = objective
     return objective

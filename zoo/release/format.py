@@ -111,6 +111,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a `config.json` written by timm to a release's, see https://hf.co/docs/timm/hf_hub."""
+    import timm
+    import torch
     from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_data_config
 
     where, weights = folder / CONFIG, folder / WEIGHTS
@@ -123,8 +125,13 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
         raise ReleaseError(f"{where}: num_classes: found {str(classes)[:40]!r}, expected 0 or more")
     fetched = isfile(weights)  # else only the metadata was requested
     shapes, recorded = (read_shapes(weights), cached_sha256(weights)) if fetched else ({}, None)
+    last = {f"{cfg.get('classifier')}.{part}" for part in ("weight", "bias")}
     shape = shapes.get(f"{cfg.get('classifier')}.weight", ())
     linear = bool(classes) and len(shape) == 2 and shape[0] == classes
+    if linear:  # an encoder without classes may lack more than this layer, as SHViT does its BatchNorm
+        with suppress(Exception), torch.device("meta"):  # from any of 1,400 constructors; loading reports it
+            built = [timm.create_model(architecture, **{**args, "num_classes": n}) for n in (0, classes)]
+            linear = {*built[1].state_dict()} - {*built[0].state_dict()} <= last
     width = shape[1] if linear else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
     names = raw.get("label_names") or cfg.get("label_names")
@@ -242,8 +249,7 @@ def check_sha256(file: Path, expected: str, *, every_byte: bool = False) -> None
 def replacing(folder: Path) -> Iterator[Path]:
     """Yield an empty folder; its files replace the release in `folder` when the block ends without an error.
 
-    Files are renamed into place and never overwritten: readers that have mapped an old file keep it. Other
-    files stay, including pictures that zoo did not draw.
+    Files are renamed into place, so that readers keep old files they have mapped. Others stay, pictures too.
     """
     exists = folder.exists()
     if exists:
@@ -262,10 +268,7 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 def complete(folder: Path) -> None:
-    """Move new files that an interrupted writer left into place, if there are any; `config.json` comes last.
-
-    Two processes may do so at the same time. Raises an `OSError` if the folder cannot be changed.
-    """
+    """Move new files that an interrupted writer left into place, `config.json` last; several may."""
     new = folder / _WRITING
     if not isdir(new):
         return

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_map
 
 from zoo.data import Batch
 from zoo.data.batches import derive_seed
-from zoo.errors import RecipeError
+from zoo.errors import RecipeError, TrainingError, few
 from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Objective, Output
@@ -18,6 +18,8 @@ from zoo.training.distributed import data_parallel
 from zoo.training.observe import Observation
 from zoo.training.optim import EMA, build_optimizer, build_schedule
 from zoo.training.precision import autocast
+
+_RECORDED = ("loss", "lr", "step", "epoch", "images_per_second")  # the loop's own values in a row of metrics
 
 
 class Stepper:
@@ -63,10 +65,12 @@ class Stepper:
             # on several ranks this also averages the gradients
             with record_function("backward"):
                 output.loss.backward()  # type: ignore[no-untyped-call]
-        if observed:  # before clipping changes the gradients
-            figures = self.observation.figures(batch, output, self.parameters)
-            output = output._replace(metrics={**output.metrics, **figures})
-        output = output._replace(loss=output.loss.detach(), observed=None)  # free the graph
+        # before clipping changes the gradients
+        figures = self.observation.figures(batch, output, self.parameters) if observed else {}
+        if taken := {*_RECORDED, *figures} & output.metrics.keys():
+            raise TrainingError(f"metrics: zoo records {few(sorted(taken))} itself, expected other names")
+        metrics = {**output.metrics, **figures}
+        output = output._replace(loss=output.loss.detach(), metrics=metrics, observed=None)  # free the graph
         with record_function("optimizer"):
             if self.section.clip_grad is not None:
                 nn.utils.clip_grad_norm_(self.parameters, self.section.clip_grad)
