@@ -56,7 +56,8 @@ def as_data(data: Data) -> Given:
         raise DataError(f'data "{data}": there is no folder "{root}"')
     found = None if root is None else detect(root)
     if (config := config or found) is None:
-        raise DataError(f'data: found no images in "{data}", expected CLASS/IMAGE, images or parquet files')
+        some = next(iter(sources.image_files(path)), "no images")  # e.g. Train/cat/1.png
+        raise DataError(f'data: found {some} in "{data}", expected [train/]CLASS/IMAGE, images or parquet')
     source = config.source
     if found and type(found.source) is type(source) and not {"train", "test"} & source.model_fields_set:
         parts = source.model_copy(update=found.source.model_dump(include={"train", "test"}))
