@@ -11,7 +11,7 @@ import zoo
 from zoo import catalog
 from zoo.config import load_yaml
 from zoo.errors import RecipeError
-from zoo.objectives import SHIPPED, Objective, ObjectiveConfig, objective_class
+from zoo.objectives import SHIPPED, Objective, ObjectiveConfig, SimCLR, objective_class
 from zoo.objectives.registry import REGISTERED
 from zoo.recipe import Recipe, keys
 from zoo.recipe.protocols import PROTOCOLS
@@ -162,6 +162,7 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
         recipe = Recipe.load(SIMCLR, SAY_OWN)
         assert isinstance(recipe.objective, own.Config)
     assert Recipe.from_yaml(recipe.to_yaml(), "r") == recipe
+    assert type("Three", (SimCLR,), {"Config": type("C", (own.Config,), {"num_views": 3})}).num_views == 3
     with pytest.raises(zoo.ZooError, match=r'objective Other: "own" is another objective'):
         zoo.register_objective(type("Other", (own,), {}))
     with pytest.raises(RecipeError, match=r'unknown key "objective.scael". Did you mean "scale"'):

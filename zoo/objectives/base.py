@@ -47,7 +47,7 @@ class Objective(nn.Module):
     """
 
     Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
-    num_views: ClassVar[int]  # of each image in a batch; zoo's own objectives define it in Config
+    num_views: ClassVar[int]  # of each image in a batch; by default Config's
     from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
     without_labels: ClassVar[bool] = False  # whether it can learn if the label of every image is -1
     epoch: float = 0.0  # fractional epochs done so far; the loop sets it before each step
@@ -59,6 +59,8 @@ class Objective(nn.Module):
 
     def __init_subclass__(cls) -> None:
         cls.learns_centers = cls.centers is not Objective.centers
+        if "Config" in vars(cls) and "num_views" not in vars(cls):
+            cls.num_views = cls.Config.num_views
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()
