@@ -114,7 +114,7 @@ def test_unreadable_images_are_counted_or_left_out_by_name(photos):
         ({"out": "x.npy"}, r'out: found "x.npy", expected .*\.npz'),
         ({"max_bad_images": -1}, "max_bad_images: found -1, expected 0 or more"),
         ({"workers": "2"}, "workers: found '2', expected 0 or more"),
-        ({"data": "{tmp}"}, r"data: found no images in .*, expected CLASS/IMAGE"),
+        ({"data": "{tmp}"}, r"data: found no images in .*, expected .train/.CLASS/IMAGE"),
         ({"data": "{tmp}/x.zip"}, r"found the file .*x.zip.*expected a folder or a file of .parquet"),
         ({"out": "{tmp}/a.parquet"}, r'out: ".*a.parquet" needs the package pyarrow'),
         ({"out": "{tmp}/b.npz"}, "it is a folder"),
