@@ -371,6 +371,7 @@ def test_a_link_to_a_folder_around_it_is_not_followed(tmp_path):
     (tmp_path / "a" / "again").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "b" / "more").symlink_to(tmp_path / "ab", target_is_directory=True)
     assert image_files(tmp_path) == ["a/1.png", "ab/3.png", "b/2.png", "b/more/3.png"]
+    assert image_files(tmp_path / "a") == ["1.png"]  # nor one above the folder that is read
     (tmp_path / "ab" / "back").symlink_to(tmp_path / "b", target_is_directory=True)  # to one another
     assert image_files(tmp_path / "b") == ["2.png", "more/3.png"]
 

@@ -118,7 +118,7 @@ def has_image(folder: Path) -> bool:
 
 def image_files(folder: Path) -> list[str]:
     """Return the relative paths of all images below a folder, ordered as torchvision does."""
-    found, above = list[tuple[str, list[str]]](), {str(folder): {realpath(folder)}}
+    found, above = list[tuple[str, list[str]]](), {str(folder): {*map(str, (folder.resolve() / "_").parents)}}
     for place, inner, names in os.walk(folder, followlinks=True):
         real = {name: realpath(f"{place}/{name}") for name in inner if _is_visible(name)}
         inner[:] = [name for name, target in real.items() if target not in above[place]]  # no loops of links

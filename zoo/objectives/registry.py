@@ -49,11 +49,9 @@ def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
     except (AttributeError, KeyError, ValueError):
         expected = 'an Objective whose Config has name: Literal["its name"]'
         raise ZooError(f"objective: found {objective!r}, expected {expected}") from None
-    known = REGISTERED.get(name, objective)  # the same again where a notebook's cell is run again
-    if name in SHIPPED or (known.__module__, known.__qualname__) != (
-        objective.__module__,
-        objective.__qualname__,
-    ):
+    known = REGISTERED.get(name, objective)
+    is_same = (known.__module__, known.__qualname__) == (objective.__module__, objective.__qualname__)
+    if name in SHIPPED or not is_same:  # the same one again: a notebook's cell that runs a second time
         found = f'objective {objective.__name__}: "{name}" is another objective'
         raise ZooError(f"{found}, expected another name")
     REGISTERED[name] = objective
