@@ -34,7 +34,7 @@ LEGEND = (
 )
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys whose change does not hide the published figure; a note names the change."""
-_OWN_COLUMN = ("training.epochs", "objective.feature_transform")
+_OWN_COLUMN = ("training.epochs", "objective.feature_transform", "method.name")
 _NOT_MEASURED = Evaluated(protocol="-", settings={}, test_sha256=None, metrics={})
 
 
@@ -52,7 +52,7 @@ class Results:
     Attributes:
         records: every finished run, without duplicates.
         frame: one row of text cells for the runs that differ only in the seed.
-        notes: remarks on each row.
+        notes: remarks, to which the column `notes` refers by their numbers from 1.
     """
 
     records: list[RunRecord]
@@ -71,7 +71,7 @@ class Results:
             left = [i for i, name in enumerate(shown) if name not in (*METRICS, "epochs", "published")]
             table = markdown_table(list(shown), shown.to_numpy().tolist(), left)
             parts += [f"**{escaped(data)}**", table]
-        notes = "\n".join(f"- {escaped(note)}" for note in self.notes)
+        notes = "\n".join(f"{number}. {escaped(note)}" for number, note in enumerate(self.notes, 1))
         return "\n\n".join([*parts, LEGEND, *filter(None, [notes])]) + "\n"
 
     def write(self, out: Path) -> None:
@@ -98,18 +98,19 @@ def tabulate(records: list[RunRecord]) -> Results:
     runs["mean"] = runs.groupby("group")["accuracy"].transform("mean")
     columns = {"base": True, "imbalance": False, "data": True, "mean": False, "group": True, "seeds": True}
     runs = runs.sort_values([*columns], ascending=[*columns.values()])
+    notes = list(runs["notes"].explode().dropna().unique())
+    numbers = runs["notes"].map(lambda own: ", ".join(str(1 + notes.index(note)) for note in own) or "-")
+    runs["notes"] = numbers
     line = {
         **dict.fromkeys(("method", "recipe", "data", "epochs", "measured by"), "first"),
         **dict.fromkeys(METRICS, partial(mean_text, form="z.1f")),
         "seeds": lambda seeds: f"n = {len(seeds)}",
         "time to train": lambda seconds: duration(seconds.median()),
-        **dict.fromkeys(("published", "where"), "first"),
+        **dict.fromkeys(("published", "where", "notes"), "first"),
     }
     frame = runs.groupby("group", sort=False).agg(line).reset_index(drop=True)
     frame["time to train"] += ", " + frame.pop("where")
-    notes = runs.drop_duplicates("group").explode("notes").groupby("notes", sort=False)["recipe"].unique()
-    texts = [f"{', '.join(f'`{name}`' for name in names)}: {note}." for note, names in notes.items()]
-    return Results(records, frame, texts)
+    return Results(records, frame, notes)
 
 
 def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
@@ -126,10 +127,13 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     if not (same and changed is not None and all(map(_SAME_RESULT.fullmatch, changed))):
         published = None
     if published:
-        notes.insert(0, f"published: {published['source'].rstrip('.')}; {published['differs'].rstrip('.')}")
-    if changed:
-        values = ", ".join(f"{key} {_plain(value)}" for key, value in changed.items())
-        notes.append(f"changed from the recipe: {values}")
+        notes.insert(0, f"published: {published['source'].rstrip('.')}. {published['differs'].rstrip('.')}")
+    variant = _distinguishing(run, records)
+    told = changed or (variant if len(variant) > 2 else {})
+    if told:
+        values = ", ".join(f"{key} {_plain(value)}" for key, value in told.items())
+        notes.append(f"changed from the recipe: {values}" if changed else f"its values: {values}")
+    short = [f"{_last(key)} {_plain(value)}" for key, value in variant.items()] if len(variant) <= 2 else []
     # a key that is null or false counts as absent, as in records from before the key existed
     decisive = {key: value for key, value in run.decisive.items() if value is not None and value is not False}
     return {
@@ -140,7 +144,7 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
         "notes": notes,
         "where": f"{run.hardware}, {run.precision}",
         "method": run.method,
-        "recipe": ", ".join([run.name, *_distinguishing(run, records)]),
+        "recipe": ", ".join([run.name, *short]),
         "data": run.data,
         "epochs": str(run.epochs),
         "measured by": chosen.protocol + (", balanced" if weighted else ""),
@@ -151,17 +155,21 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
     }
 
 
-def _distinguishing(run: RunRecord, records: Iterable[RunRecord]) -> list[str]:
+def _distinguishing(run: RunRecord, records: Iterable[RunRecord]) -> dict[str, Any]:
     """Return the values in which a run differs from others of its name and from the shipped recipe."""
     alike = [each for each in records if each.name == run.name]
     keys = run.decisive if run.changed is None else run.changed
-    return [
-        f"{last.replace('_', ' ')} {_plain(value)}"
+    return {
+        key: value
         for key, value in run.decisive.items()
         if key in keys and any(each.recipe.get(key, ...) != value for each in alike)
         if not key.startswith("data.") and key not in _OWN_COLUMN
-        for last in [key.removesuffix(".name").removesuffix(".kind").rpartition(".")[2]]
-    ]
+    }
+
+
+def _last(key: str) -> str:
+    """Return the last word of a key: "objective.tau" is shown as "tau"."""
+    return key.removesuffix(".name").removesuffix(".kind").rpartition(".")[2].replace("_", " ")
 
 
 def table(
