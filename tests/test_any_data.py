@@ -343,6 +343,12 @@ def test_a_class_may_be_called_train(tmp_path):
     assert classes(tmp_path) == ([0, 1], ("plane", "train"))
 
 
+def test_a_table_beside_images_does_not_hide_them(tmp_path):
+    put(tmp_path, "cat/0.png", "dog/0.png", "features.parquet")
+    assert as_data(tmp_path).config.source == Folder(train=".")
+    assert classes(tmp_path) == ([0, 1], ("cat", "dog"))
+
+
 def test_a_third_folder_of_images_beside_train_and_val_is_no_class(tmp_path):
     put(tmp_path, "train/a/1.png", "val/a/2.png", "masks/1.png", "logo.png")
     with pytest.warns(ZooWarning, match="masks"):

@@ -113,8 +113,15 @@ def test_counts_that_are_none_are_refused_by_every_equation(counts: Any, found: 
             equation()
 
 
+def test_pairs_of_unlike_shapes_are_not_broadcast() -> None:
+    views = torch.eye(2), torch.eye(2)[:1]
+    for equation in (functional.alignment, lambda q, k: functional.info_nce(q, k, torch.eye(2), tau=1.0)):
+        with pytest.raises(ArgumentError, match=r"found shapes \[2, 2\] and \[1, 2\]"):
+            equation(*views)
+
+
 def test_groups_by_frequency() -> None:
-    groups = functional.frequency_groups(torch.tensor([101, 100, 20, 19, 0]))
+    groups = functional.frequency_groups([101, 100, 20, 19, 0])
     found = {name: members.nonzero().flatten().tolist() for name, members in groups.items()}
     assert found == {"many": [0], "medium": [1, 2], "few": [3, 4]}
 

@@ -70,15 +70,16 @@ def _config(source: Any, *, has_test: bool = False) -> DataConfig:
 
 
 def detect(root: Path) -> DataConfig | None:
-    """Detect a folder's layout: parquet, train/CLASS/IMAGE, CLASS/IMAGE or only images; None if none fits."""
-    return _detect_parquet(root) or _detect_tree(root)
+    """Detect a folder's layout: parquet by split, [train/]CLASS/IMAGE, only images, any parquet, or None."""
+    others = _config(Parquet(train="*.parquet")) if sources.split_files(root, "*.parquet") else None
+    return _split_tables(root) or _detect_tree(root) or others
 
 
-def _detect_parquet(root: Path) -> DataConfig | None:
-    parts = [name for name in ("train", *TEST_PARTS) if sources.split_files(root, name)] or ["*.parquet"]
+def _split_tables(root: Path) -> DataConfig | None:
+    parts = [name for name in ("train", *TEST_PARTS) if sources.split_files(root, name)]
     if parts[1:]:
         return _config(Parquet(train=parts[0], test=parts[1]), has_test=True)
-    return _config(Parquet(train=parts[0])) if sources.split_files(root, parts[0]) else None
+    return _config(Parquet(train=parts[0])) if parts else None
 
 
 def _detect_tree(root: Path) -> DataConfig | None:
@@ -152,7 +153,7 @@ def open_images(data: Data, split: Split | None = None) -> tuple[ImageDataset, S
     if split not in (None, "train", "test"):
         raise ZooError(f"split: found {split!r}, expected train or test")
     root = path_of(data) if split is None else None
-    if root and isdir(root) and not _detect_parquet(root) and (names := sorted(sources.image_files(root))):
+    if root and isdir(root) and not _split_tables(root) and (names := sorted(sources.image_files(root))):
         has_classes = all(name.count("/") == 1 for name in names)
         labels = [name.partition("/")[0] for name in names] if has_classes else None
         settings = {"name": root.resolve().name, "source": "images"}

@@ -39,6 +39,12 @@ def check_positive(**numbers: float | Tensor) -> None:
             raise ArgumentError(f"{name}: found {value}, expected a finite number above 0")
 
 
+def check_pairs(a: Tensor, b: Tensor) -> None:
+    """Raise `ArgumentError` unless two views have the same shape `[N, D]`: others would be broadcast."""
+    if a.shape != b.shape or a.ndim != 2:
+        raise ArgumentError(f"pairs: found shapes {list(a.shape)} and {list(b.shape)}, expected two [N, D]")
+
+
 def check_counts(
     class_counts: Counts, num_classes: int | None = None, *, device: torch.device | None = None
 ) -> Tensor:

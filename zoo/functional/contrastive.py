@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo.errors import ArgumentError
 from zoo.functional._streaming import log_sum_exp, row_blocks
-from zoo.functional.checks import check_positive, to_float32, to_same_precision
+from zoo.functional.checks import check_pairs, check_positive, to_float32, to_same_precision
 
 KEPT = 2**22  # up to this many scores of a batch are kept for the backward pass, which is faster
 
@@ -20,6 +20,7 @@ def info_nce(
     Source: He et al. 2020, https://arxiv.org/abs/1911.05722, equation 1.
     """
     check_positive(tau=tau)
+    check_pairs(q, k)
     q, k, queue = to_same_precision(q, k, queue)
     q = q / tau
     negatives = log_sum_exp(q, queue, usable=valid)

@@ -7,7 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.functional.checks import check_features, check_labels, check_positive, to_float32, to_same_precision
+from zoo.functional.checks import (
+    check_features,
+    check_labels,
+    check_pairs,
+    check_positive,
+    to_float32,
+    to_same_precision,
+)
 
 _CHUNK = 2048  # rows and columns of a block of similarities
 _LOW = 0xFFFFFFFF  # the low 32 bits of a ranking key hold the bank index, reversed
@@ -29,6 +36,7 @@ def alignment(a: Tensor, b: Tensor) -> Tensor:
     """Mean squared distance of positive pairs, E |a - b|^2, for rows `[N, D]`; `[]`.
     Source: https://arxiv.org/abs/2005.10242.
     """
+    check_pairs(a, b)
     return (to_float32(a) - to_float32(b)).square().sum(dim=1).mean()
 
 

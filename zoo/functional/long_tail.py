@@ -16,9 +16,10 @@ MANY_ABOVE, FEW_BELOW = 100, 20
 """In training images per class: Liu et al. 2019 (OLTR), https://arxiv.org/abs/1904.05160; standard since."""
 
 
-def frequency_groups(class_counts: Tensor) -> dict[str, Tensor]:
+def frequency_groups(class_counts: Counts) -> dict[str, Tensor]:
     """Return masks `[C]`, bool, of classes with many (> 100), medium (20-100), few (< 20) training images."""
-    many, few = class_counts > MANY_ABOVE, class_counts < FEW_BELOW
+    counts = torch.as_tensor(class_counts)
+    many, few = counts > MANY_ABOVE, counts < FEW_BELOW
     return {"many": many, "medium": ~many & ~few, "few": few}
 
 
