@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse
 from zoo.errors import RecipeError, did_you_mean
+from zoo.files import read_text
 
 
 class Cat(Config):
@@ -103,7 +103,7 @@ def test_what_is_no_text_file_is_refused_before_it_is_read(tmp_path: Path) -> No
     os.truncate(tmp_path / "gigantic", 50 << 30)  # a hole: takes no space
     for file in tmp_path.iterdir():
         with pytest.raises(RecipeError, match=r"found (no regular file|53,687,091,200 bytes, expected)"):
-            catalog.recipe_text(file)
+            read_text(file, RecipeError)
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,6 @@ def test_mixed_images_have_no_gradient_of_their_own() -> None:
 
 def test_gradients_are_of_the_encoder_of_any_objective_and_of_all_its_views() -> None:
     class Plain(Objective):
-        num_views = 3
-
         def __init__(self, encoder: nn.Module) -> None:
             super().__init__(ObjectiveConfig(name="plain"), encoder, DataInfo(torch.ones(10)))
 

@@ -5,9 +5,8 @@ from fnmatch import fnmatchcase
 from os.path import isfile
 from pathlib import Path
 
-from zoo.config import MAX_YAML_BYTES, type_name
+from zoo.config import type_name
 from zoo.errors import RecipeError, ZooError, did_you_mean
-from zoo.files import read_text
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -65,8 +64,3 @@ def recipe_path(name: str | Path) -> Path:
         return shipped
     near = did_you_mean(name, [*list_recipes(), *list_sweeps()])
     raise RecipeError(f'no recipe "{name}": found neither a file nor a shipped recipe of that name.{near}')
-
-
-def recipe_text(path: Path) -> str:
-    """Read a recipe file; raise a `RecipeError` if it is not text or larger than `MAX_YAML_BYTES`."""
-    return read_text(path, MAX_YAML_BYTES, RecipeError)

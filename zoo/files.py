@@ -18,7 +18,8 @@ from zoo.errors import ZooError
 RUNS = Path("runs")
 """Default parent folder of everything that zoo writes."""
 
-_LARGEST_OBJECT = 1 << 24  # bytes
+MOST_BYTES = 8 << 20
+"""Of a text file, unless stated otherwise: many times what 10,000 classes need."""
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
@@ -58,7 +59,7 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     sync(path.parent)
 
 
-def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError) -> str:
+def read_text(path: Path, error_type: type[ZooError] = ZooError, most_bytes: int = MOST_BYTES) -> str:
     """Read a UTF-8 file, with or without a byte order mark.
 
     Raises an `error_type` if the file is missing, larger than `most_bytes` or not text.
@@ -77,7 +78,7 @@ def read_text(path: Path, most_bytes: int, error_type: type[ZooError] = ZooError
 def read_json_or_empty(path: Path) -> dict[str, Any]:
     """Return the JSON object in a small file written by zoo; {} if the file is missing or damaged."""
     try:
-        found = json.loads(read_text(path, _LARGEST_OBJECT))
+        found = json.loads(read_text(path))
     except (ZooError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -15,7 +15,8 @@ from typer.core import TyperGroup
 
 from zoo import hub
 from zoo.config import load_yaml
-from zoo.errors import RecipeError, ZooError, rank_and_size
+from zoo.errors import ZooError, rank_and_size
+from zoo.recipe.overrides import Overrides
 
 DISTRIBUTED = ("pretrain", "finetune", "reproduce")
 
@@ -75,7 +76,7 @@ def check_launch(
 def check_early(
     *names: str,
     recipe: str | None = None,
-    changes: list[str] | None = None,
+    changes: Overrides = (),
     data: str | None = None,
     out: Path | None = None,
 ) -> None:
@@ -83,7 +84,7 @@ def check_early(
     if recipe is not None:
         from zoo.recipe import Recipe
 
-        Recipe.load(recipe, changes or ())
+        Recipe.load(recipe, changes)
     if data is not None:
         from zoo.data.config import parse_data_spec, path_of
 
@@ -98,16 +99,6 @@ def check_early(
 def with_device(overrides: list[str] | None, device: str | None) -> list[str]:
     """Return a recipe's overrides, with --device added."""
     return [*(overrides or []), *([] if device is None else [f"training.device={device}"])]
-
-
-def key_values(pairs: list[str] | None) -> dict[str, Any]:
-    """Parse the KEY=VALUE arguments of --set; values are YAML."""
-    settings = dict[str, Any]()
-    for key, equals, text in (pair.partition("=") for pair in pairs or []):
-        if not equals or not key:
-            raise RecipeError(f'--set "{key}": expected KEY=VALUE, e.g. k=200')
-        settings[key] = load_yaml(text, f'--set "{key}={text}"')
-    return settings
 
 
 def comma_separated(option: str, text: str) -> list[Any]:

@@ -12,7 +12,7 @@ from zoo import catalog
 from zoo.cli.app import DATA, INIT, RESUME, SET, TRAIN_DEVICE, check_early, comma_separated, with_device
 from zoo.errors import ZooError, few
 from zoo.files import RUNS
-from zoo.recipe.overrides import PLAIN, override_of
+from zoo.recipe.overrides import PLAIN, as_overrides
 
 if TYPE_CHECKING:
     from zoo.experiments.sweep import Sweep
@@ -32,7 +32,7 @@ def sweep(
     """
     pairs = [pair.partition("=") for pair in settings or []]
     vary = {key.strip(): comma_separated(f"--set {key}", f"[{values}]") for key, _, values in pairs}
-    first = [override_of(key, values[0], "--set: ") for key, values in vary.items() if values]
+    first = as_overrides({key: values[0] for key, values in vary.items() if values}, "--set: ")
     for each in recipes if recipes[0] not in catalog.list_sweeps() and not isfile(recipes[0]) else ():
         check_early(recipe=each, changes=first)
     check_early(data=data, out=out)

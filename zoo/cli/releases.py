@@ -8,11 +8,12 @@ from typing import Any
 
 from typer import Argument, BadParameter, Option
 
-from zoo.cli.app import BAD_IMAGES, DATA, DEVICE, NAME, OUT, RESUME, WORKERS, check_early, key_values
+from zoo.cli.app import BAD_IMAGES, DATA, DEVICE, NAME, OUT, RESUME, WORKERS, check_early
 from zoo.cli.show import in_columns, print_evaluations, print_release
 from zoo.config import dump_yaml
 from zoo.errors import one_line
 from zoo.files import check_writable, write_atomic
+from zoo.recipe.overrides import as_overrides
 
 
 def evaluate(
@@ -29,7 +30,7 @@ def evaluate(
     resume: bool = RESUME,
 ) -> None:
     """Evaluate an encoder, by default with the settings that the release records."""
-    chosen = key_values(settings)
+    chosen = as_overrides(settings or ())
     check_early(name, data=data, out=out)
     from zoo.evaluation.light import parse_protocol
 

@@ -15,6 +15,7 @@ from typer import Argument, Option
 from zoo import catalog, hub
 from zoo.config import dump_yaml
 from zoo.errors import RecipeError, one_line, rank_and_size
+from zoo.files import read_text
 from zoo.release.schema import PREFERRED
 
 if TYPE_CHECKING:
@@ -59,13 +60,14 @@ def _weights_row(name: str) -> tuple[str, ...]:
 
 
 def _recipe_row(name: str) -> tuple[str, ...]:
-    text = catalog.recipe_text(catalog.recipe_path(name)).replace("\n#  ", "")  # a fact may span lines
+    text = read_text(catalog.recipe_path(name), RecipeError).replace("\n#  ", "")  # a fact may span lines
     found = re.search(r"^# Target: +([\d.]+ [^;]+);[^[\n]*(\[[VM]\])", text, re.MULTILINE)
     return name, " ".join(" ".join(found.groups()).split()) if found else "none"
 
 
 def _sweep_row(name: str) -> tuple[str, ...]:
-    return name, *re.findall("^question: (.*)", catalog.recipe_text(catalog.sweep_path(name)), re.MULTILINE)
+    text = read_text(catalog.sweep_path(name), RecipeError)
+    return name, *re.findall("^question: (.*)", text, re.MULTILINE)
 
 
 def in_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
@@ -85,7 +87,7 @@ def show(
         _show_release(name, full)
     elif recipe or sweep or name in catalog.list_recipes():
         path = catalog.sweep_path(name) if sweep else catalog.recipe_path(name)
-        text = catalog.recipe_text(path)
+        text = read_text(path, RecipeError)
         if full:
             from zoo.recipe import Recipe
 

@@ -31,7 +31,6 @@ from zoo.release.write import output, outputs_match, write_release
 
 _PARTS = {"query": (kinds.QUERY, kinds.CENTERS), "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS)}
 _SMALL = 64  # pixels; architectures with inputs of this size or below are for CIFAR
-_MOST_BYTES = 64 << 20  # of a file of labels or counts: many times what a million classes need
 
 
 def convert(
@@ -230,7 +229,7 @@ def _listed(source: Any, what: str) -> list[Any]:
         return [*source]
     if path.suffix.lower() in (".csv", ".parquet"):  # which may have a header and other columns
         raise ReleaseError(f'{what}: found "{path}", expected a .txt file of one a line')
-    lines = [line.strip() for line in read_text(path, _MOST_BYTES, ReleaseError).splitlines()]
+    lines = [line.strip() for line in read_text(path, ReleaseError).splitlines()]
     return [line for line in lines if line]
 
 

@@ -379,8 +379,6 @@ def table_rows(
     store = ImageStore(_Column(encoded, image), names, tables=tables, has_copies=has_copies)
     if not labels:
         return store
-    found, class_names = (
-        plain.select_columns(labels)[:][labels[0]],
-        getattr(features[labels[0]], "names", None),
-    )
+    found = plain.select_columns(labels)[:][labels[0]]
+    class_names = getattr(features[labels[0]], "names", None)
     return store if {*found} <= {-1, None} else replace(store, labels=found, class_names=class_names)

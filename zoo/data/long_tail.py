@@ -14,8 +14,10 @@ from zoo.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
+Integers = NDArray[np.int64]
 
-def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+
+def select_long_tail(config: LongTail, labels: Integers, num_classes: int) -> Integers:
     """Return the indices to keep of `labels` `[N]`, class by class, in shuffled order within a class.
 
     NumPy's legacy RandomState(seed) shuffles each class's indices, in class order and from one stream, and
@@ -40,7 +42,7 @@ def select_long_tail(config: LongTail, labels: NDArray[np.int64], num_classes: i
     return np.concatenate(kept).astype(np.int64)
 
 
-def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+def select_subset(config: Subset, labels: Integers, num_classes: int) -> Integers:
     """Return the ascending indices of the labelled images to keep, given all `labels` `[N]`.
 
     NumPy's legacy RandomState(seed) permutes each class's indices, in class order and from one stream, and
@@ -60,7 +62,7 @@ def select_subset(config: Subset, labels: NDArray[np.int64], num_classes: int) -
 
 
 def draw_candidates(
-    config: UniformCandidates | GroupedCandidates, labels: NDArray[np.int64], class_names: Sequence[str]
+    config: UniformCandidates | GroupedCandidates, labels: Integers, class_names: Sequence[str]
 ) -> NDArray[np.bool_]:
     """Return partial labels `[N, C]`: the possible classes of each image, including the true one.
 
@@ -100,12 +102,14 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
     return torch.empty_like(rank).index_copy_(0, order, rank)
 
 
-def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+def stratified_split(labels: Integers, fraction: float, seed: int) -> tuple[Integers, Integers]:
     """Return ascending row indices (rest, held out): about `fraction` of every class is held out.
 
     From 1 to n - 1 rows of a class with n >= 2 rows are held out, and none of a class with one row.
     """
-    counts = labels.cpu().bincount()
-    held = (counts * fraction).round().clamp(min=1).minimum(counts - 1).clamp(min=0)
-    is_held = (rank_in_class(labels, seed) < held[labels.cpu()]).to(labels.device)
-    return (~is_held).nonzero().flatten(), is_held.nonzero().flatten()
+    from torch import from_numpy
+
+    counts = np.bincount(labels).astype(np.float32)
+    held = np.minimum(np.rint(counts * np.float32(fraction)).clip(min=1), counts - 1).clip(min=0)
+    is_held = rank_in_class(from_numpy(labels.copy()), seed).numpy() < held[labels]
+    return np.flatnonzero(~is_held), np.flatnonzero(is_held)

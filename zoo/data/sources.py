@@ -153,7 +153,7 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     Labels are read as numbers if the first one is a number.
     """
     file = root / getattr(source, split)
-    text = read_text(file, _MAX_LIST_BYTES, DataError)
+    text = read_text(file, DataError, _MAX_LIST_BYTES)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if file.suffix.lower() == ".csv":
         rows = [*csv.reader(lines, skipinitialspace=True)]
@@ -279,11 +279,8 @@ def _rows_of(holdout: Holdout, whole: ImageDataset, split: Split) -> NDArray[np.
     is_test, fraction = split == "test", holdout.fraction
     if not 0 < fraction < 1 or (whole.labels < 0).any():  # without labels there is no share of each class
         return np.arange(len(whole) if is_test == (fraction == 1) else 0)
-    from torch import from_numpy
-
     rows = np.unique(np.array(whole.store.first_rows(), dtype=np.int64))
-    chosen = stratified_split(from_numpy(whole.labels[rows]), fraction, holdout.seed)[is_test]
-    return np.take(rows, chosen.numpy())
+    return rows[stratified_split(whole.labels[rows], fraction, holdout.seed)[is_test]]
 
 
 def data_name(source: Source, root: Root) -> str:

@@ -166,7 +166,7 @@ def run_protocol(
     if isinstance(protocol, of.KNNProtocol):
         bank = _to_device(data, features)
         found = knn_predict(bank, labels, data.test, k=protocol.k, tau=protocol.tau, num_classes=classes)
-        return found.predictions, {"k": found.settings["k"]}  # at most the number of images
+        return found, {"k": min(protocol.k, len(bank))}
     if isinstance(protocol, of.LinearProtocol):
         settings = protocol.model_dump(exclude={"protocol"})
         probe = fit_linear(features, labels, classes, **settings)

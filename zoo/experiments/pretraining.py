@@ -18,9 +18,8 @@ from zoo.errors import DataError, TrainingError
 from zoo.evaluation.evaluate import own_data
 from zoo.evaluation.measure import warn_of_shared
 from zoo.files import RUNS, write_text
-from zoo.objectives import objective_class
 from zoo.recipe import Recipe
-from zoo.recipe.overrides import Overrides, as_overrides, override_of
+from zoo.recipe.overrides import Overrides, as_overrides
 from zoo.recipe.planning import make, plan_pretraining
 from zoo.release import Release
 from zoo.release.format import holds_release
@@ -130,7 +129,7 @@ def open_sets(recipe: Recipe, data: Root, images: Mapping[str, ImageList] | None
     Raises:
         DataError: see `open_dataset`; also if the recipe evaluates, and there are fewer than two classes.
     """
-    images, unlabelled = images or {}, objective_class(recipe.objective.name).without_labels
+    images, unlabelled = images or {}, recipe.objective.without_labels
     train_set = open_dataset(recipe.data, "train", data, images.get("train"), unlabelled=unlabelled)
     if not recipe.evaluation:
         return train_set, None
@@ -152,8 +151,8 @@ def plan_finetuning(
 
     The arguments are those of `finetune`.
     """
-    changes = [*as_overrides(overrides), override_of("init.release", hub.resolve(init).spelling)]
-    changes += [] if head is None else [override_of("init.head", head)]
+    changes = as_overrides(overrides) | {"init.release": hub.resolve(init).spelling}
+    changes |= {} if head is None else {"init.head": head}
     if recipe is not None:
         return plan_pretraining(recipe, data=data, overrides=changes)
     config, root, _ = own_data(hub.open(init), data)
@@ -176,7 +175,7 @@ def finetune(
     "centers", "means", or None for the recipe's own. The recipe usually has the objective `classify`; None:
     made by `zoo.recipe.planning.make`. `out` is by default `runs/NAME_finetuned`, with the recipe's name.
     """
-    own = any(each.strip().startswith("data.") for each in as_overrides(overrides))
+    own = any(key.startswith("data.") for key in as_overrides(overrides))
     if recipe is None and data is None and not own:  # training on the release's own data would be a surprise
         raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
     planned, root = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)

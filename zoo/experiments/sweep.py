@@ -24,9 +24,9 @@ from zoo.evaluation.metrics import mean_interval
 from zoo.experiments.pretraining import open_sets, plan_finetuning, pretrain
 from zoo.experiments.records import from_release
 from zoo.experiments.table import Results, mean_text, tabulate
-from zoo.files import RUNS, is_unused, write_text, writing
+from zoo.files import RUNS, is_unused, read_text, write_text, writing
 from zoo.recipe import Recipe
-from zoo.recipe.overrides import PLAIN, Overrides, as_overrides, override_of
+from zoo.recipe.overrides import PLAIN, Overrides, as_overrides
 from zoo.release import Release
 from zoo.release.card import markdown_table
 from zoo.release.format import holds_release
@@ -74,7 +74,7 @@ class SweepFile(Config):
 def read_sweep(name: str | Path) -> SweepFile | None:
     """Read a sweep by name or from a file; None if it has no `question`, like a recipe."""
     path = Path(name) if isfile(name) else catalog.sweep_path(str(name))
-    plain = load_yaml(catalog.recipe_text(path), path.name) if isfile(path) else None
+    plain = load_yaml(read_text(path, RecipeError), path.name) if isfile(path) else None
     return parse(SweepFile, plain, path.name) if "question" in (plain or ()) else None
 
 
@@ -157,10 +157,12 @@ def compare(
     """
     start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
     changes = as_overrides(overrides)
-    for change in changes:
-        if change.partition("=")[0].strip().startswith(_DECIDED):
-            raise ZooError(f'overrides (--set): "{change}": the comparison sets it; give methods, or seeds')
-    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*PLAIN, *changes])
+    if decided := [key for key in changes if key.startswith(_DECIDED)]:
+        found = f'overrides (--set): "{decided[0]}"'
+        raise ZooError(f"{found}: the comparison sets it; give methods, or seeds")
+    base, root = plan_finetuning(
+        recipe, init=init, head="fresh", data=data, overrides=as_overrides(PLAIN) | changes
+    )
     chosen = {str(each): METHODS.get(str(each), each) for each in (METHODS if methods is None else methods)}
     vary = {"method": chosen, "evaluation": [[{"protocol": "classifier"}]]}
     question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"
@@ -190,10 +192,10 @@ def lay_out(
         words = [word for word, axis in zip(words, [*axes.values()][1:], strict=True) if len(axis) > 1]
         words += [name] if len(bases) > 1 or not words else []
         point = re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)).strip("._-")[:100]
-        changes = [override_of(key, value, "vary: ") for key, (_, value) in zip(axes, chosen, strict=True)]
+        changes = {key: value for key, (_, value) in zip(axes, chosen, strict=True)}
         if f"{point}/{seed}" in runs:
             raise ZooError(f'vary (--set): found two points called "{point}"; name values as {{WORD: VALUE}}')
-        runs[f"{point}/{seed}"] = Recipe.load(base, changes)
+        runs[f"{point}/{seed}"] = Recipe.load(base, as_overrides(changes, "vary: "))
     return runs
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from zoo import catalog
 from zoo.config import listed, load_yaml
-from zoo.errors import ZooError
+from zoo.errors import RecipeError, ZooError
 from zoo.experiments.records import Evaluated, ResultsFile, RunRecord, find
 from zoo.files import read_text, write_text, writing
 from zoo.release import Release
@@ -42,7 +42,7 @@ _NOT_MEASURED = Evaluated(protocol="-", settings={}, test_sha256=None, metrics={
 def published_figures() -> dict[str, dict[str, Any]]:
     """Return the published figures by recipe: `value`, `protocol`, `source` and what `differs` here."""
     file = catalog.shared_folder("recipes") / "published" / "figures.yaml"
-    return dict(load_yaml(catalog.recipe_text(file), file.name))
+    return dict(load_yaml(read_text(file, RecipeError), file.name))
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def table(
 
 def _replace(readme: Path, table: str) -> None:
     """Put a table between the marks of a README."""
-    text = read_text(readme, 1 << 24)
+    text = read_text(readme)
     if not (found := re.fullmatch(f"(?s)(.*{BEGIN}).*({END}.*)", text)):
         raise ZooError(f'"{readme}": expected a line {BEGIN} and, below it, {END}')
     with writing(f'"{readme}"'):

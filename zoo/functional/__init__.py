@@ -21,7 +21,7 @@ and differentiable in every floating-point argument. `ArgumentError` names an in
 # isort: skip_file
 from zoo.functional.contrastive import hard_contrastive, hard_simple, in_batch_info_nce, info_nce
 from zoo.functional.contrastive import margin_contrastive, simple_contrastive
-from zoo.functional.diagnostics import KnnPrediction, Probabilities, alignment, contrast_probabilities
+from zoo.functional.diagnostics import Probabilities, alignment, contrast_probabilities
 from zoo.functional.diagnostics import knn_predict, paco_optimum, tolerance, uniformity
 from zoo.functional.long_tail import FEW_BELOW, LOWEST_LOGIT, MANY_ABOVE, balanced_softmax
 from zoo.functional.long_tail import class_balanced_weights, class_means, frequency_groups, ldam, log_prior

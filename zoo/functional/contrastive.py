@@ -40,18 +40,16 @@ def in_batch_info_nce(
     z = [q, k], L = -log exp(z_i.z_p/tau) / sum_{j != i} exp(z_i.z_j/tau), p being i's other view.
     """
     check_positive(tau=tau)
-    if not q.dtype == k.dtype == torch.float32:  # for small batches even the call is noticeable
-        q, k = to_same_precision(q, k)
+    check_pairs(q, k)
+    q, k = to_same_precision(q, k)
     keys = k
     if both_views:
         q = keys = torch.cat([q, k])
     scaled = q / tau
     rows = len(q)
     if others is None and rows * len(keys) <= KEPT:
-        scores = torch.mm(scaled, keys.t())
-        if scores.dtype != q.dtype:  # autocast has rounded them
-            with torch.autocast(q.device.type, enabled=False):
-                scores = torch.mm(scaled, keys.t())
+        with torch.autocast(q.device.type, enabled=False):  # which would round the scores
+            scores = scaled @ keys.t()
         if both_views:  # hidden from autograd: softmax has no gradient there
             scores.detach().diagonal().fill_(-torch.inf)
         return F.cross_entropy(scores, torch.arange(rows, device=q.device).roll(rows - len(k)))

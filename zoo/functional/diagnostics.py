@@ -1,7 +1,7 @@
 """Embedding metrics, probabilities in the softmax of contrastive losses, and kNN classification."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -123,13 +123,6 @@ def paco_optimum(
     return Probabilities(p_sup, (1 - label_smoothing) * p_sup, alpha / (gamma * total), positives)
 
 
-class KnnPrediction(NamedTuple):
-    """Predicted classes `[N]`, int64, on the CPU, and the `k` and `tau` used, for `metrics.json`."""
-
-    predictions: Tensor
-    settings: dict[str, Any]
-
-
 def knn_predict(
     train_features: Tensor,
     train_labels: Tensor,
@@ -138,8 +131,8 @@ def knn_predict(
     k: int = 20,
     tau: float = 0.07,
     num_classes: int,
-) -> KnnPrediction:
-    """Classify by votes `exp(s / tau)` of the `k` training features with the highest cosine similarity s.
+) -> Tensor:
+    """Return classes `[N]`, int64, on CPU: votes `exp(s / tau)` of the `k` most similar training features.
 
     Exact, and the same on any device: ties in similarity are broken by position in the bank, ties in votes
     by class index. Features `[M, D]` and `[N, D]` are normalised here. The bank is not copied: only one
@@ -159,7 +152,7 @@ def knn_predict(
         votes = torch.zeros(len(weights), num_classes, dtype=torch.float64)
         # on the CPU scatter_add_ always adds in the same order
         predictions.append(votes.scatter_add_(1, labels[index], weights).argmax(dim=1))
-    return KnnPrediction(torch.cat(predictions), {"k": used, "tau": tau})
+    return torch.cat(predictions)
 
 
 def _nearest(queries: Tensor, bank: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -47,20 +47,11 @@ class Objective(nn.Module):
     """
 
     Config: ClassVar[type[ObjectiveConfig]]  # schema of the recipe's section
-    num_views: ClassVar[int]  # of each image in a batch; by default Config's
-    from_candidates: ClassVar[bool] = False  # whether it learns from `data.partial_labels`
-    without_labels: ClassVar[bool] = False  # whether it can learn if the label of every image is -1
     epoch: float = 0.0  # fractional epochs done so far; the loop sets it before each step
     progress: float = 0.0  # the same as a share of the whole training, for schedules
     mixes_images: bool = False  # whether images are mixed, so that a gradient belongs to no single class
-    learns_centers: ClassVar[bool] = False  # whether it has `centers`
     ranks: Ranks = ALONE
     class_counts: Tensor
-
-    def __init_subclass__(cls) -> None:
-        cls.learns_centers = cls.centers is not Objective.centers
-        if "Config" in vars(cls) and "num_views" not in vars(cls):
-            cls.num_views = cls.Config.num_views
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()

@@ -19,9 +19,13 @@ class ObjectiveConfig(Config):
     name: str = Field(description="Name of the objective, e.g. `paco`.")
 
     num_views: ClassVar[int] = 2
-    """Views of each image in a batch; `zoo.objectives.Objective` explains these class variables."""
+    """Views of each image in a batch."""
     from_candidates: ClassVar[bool] = False
+    """Whether it learns from `data.partial_labels`."""
+    without_labels: ClassVar[bool] = False
+    """Whether it can learn if the label of every image is -1."""
     learns_centers: ClassVar[bool] = False
+    """Whether it has `centers`; set by `register_objective`."""
 
 
 class PositiveExtrapolation(Config):
@@ -115,6 +119,7 @@ class MoCoConfig(MomentumConfig):
     network point in one direction at first, and it takes thousands of steps to leave that state.
     """
 
+    without_labels = True
     name: Literal["moco"]
     tau: Tau | None = 0.2
     """Temperature that scores are divided by; null for the simple losses, which have none."""
@@ -135,6 +140,7 @@ class MoCoConfig(MomentumConfig):
 class MoCoV3Config(ObjectiveConfig):
     """Momentum contrast for Vision Transformers (the defaults) and ResNets."""
 
+    without_labels = True
     name: Literal["moco_v3"]
     dim: Annotated[int, Field(ge=1, le=1 << 31)] = 256
     """D, size of the projection and of the prediction."""
@@ -157,6 +163,7 @@ class MoCoV3Config(ObjectiveConfig):
 class SimCLRConfig(ProjectionConfig):
     """In-batch contrast."""
 
+    without_labels = True
     name: Literal["simclr"]
     head_batchnorm: HeadBatchNorm = True
     tau: Tau = 0.1

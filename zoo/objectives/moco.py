@@ -13,7 +13,6 @@ class MoCo(WithKeyEncoder):
     """
 
     Config = MoCoConfig
-    without_labels = True
 
     def forward(self, batch: Batch) -> Output:
         """Contrast the first view's queries with the second view's keys and the queue."""

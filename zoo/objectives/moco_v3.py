@@ -27,7 +27,6 @@ class MoCoV3(Objective):
     """
 
     Config = MoCoV3Config
-    without_labels = True
 
     def __init__(self, config: MoCoV3Config, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)

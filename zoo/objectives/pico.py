@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zoo import functional
 from zoo.backbones import feature_dim
-from zoo.modules import Centers, full_logits, value_at
+from zoo.modules import Centers, as_linear, full_logits, value_at
 from zoo.objectives.base import Batch, DataInfo, Output
 from zoo.objectives.config import PiCOConfig
 from zoo.objectives.momentum_contrast import WithKeyEncoder
@@ -84,8 +84,7 @@ class PiCO(WithKeyEncoder):
 
     def centers(self) -> Centers:
         """Return the classifier's rows, and the prototypes in the projection's space."""
-        weight, bias = self.classifier.weight.detach(), self.classifier.bias.detach()
-        return Centers(weight, bias, self.class_counts, self.prototypes)
+        return Centers(*as_linear(self.classifier), self.class_counts, self.prototypes)
 
 
 def _agreement(scores: Tensor, labels: Tensor) -> Tensor:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from importlib.metadata import entry_points
-from operator import or_
 from typing import Any, TypeVar, get_args
 
 from zoo import objectives
@@ -30,11 +28,6 @@ def objective_class(name: str) -> type[Any]:
     return REGISTERED.get(name) or getattr(objectives, SHIPPED[name].__name__.removesuffix("Config"))
 
 
-def known_sections() -> Any:
-    """Return the union type of all known objectives' sections, for the recipe's field."""
-    return reduce(or_, [*SHIPPED.values(), *(each.Config for each in REGISTERED.values())])
-
-
 def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
     """Register your own objective, so that recipes can name it; usable as a class decorator.
 
@@ -54,6 +47,7 @@ def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
     if name in SHIPPED or not is_same:  # the same one again: a notebook's cell that runs a second time
         found = f'objective {objective.__name__}: "{name}" is another objective'
         raise ZooError(f"{found}, expected another name")
+    objective.Config.learns_centers = objective.centers is not objectives.Objective.centers
     REGISTERED[name] = objective
     return objective
 

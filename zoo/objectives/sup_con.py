@@ -13,7 +13,6 @@ class SimCLR(TwoViews):
     """
 
     Config = SimCLRConfig
-    without_labels = True
 
     def forward(self, batch: Batch) -> Output:
         """Contrast every view with the batch's 2B - 1 others."""

@@ -27,55 +27,53 @@ Overrides = Sequence[str] | Mapping[str, Any]
 """`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
 
 
-def as_overrides(overrides: Overrides) -> list[str]:
-    """Return the changes as `a.b=c` texts.
+def as_overrides(overrides: Overrides, where: str = "overrides: ") -> dict[str, Any]:
+    """Return the changes as plain values by dotted key; of several for one key the last counts.
 
     Raises:
-        RecipeError: for a value that no recipe can have.
+        RecipeError: for a text that is not `a.b=c`, or starting with `where`, for a value no recipe can have.
     """
     if isinstance(overrides, Mapping):
-        return [override_of(key, value) for key, value in overrides.items()]
-    return [str(each) for each in ([overrides] if isinstance(overrides, str) else overrides)]
+        return {key: _plain(value, f'{where}"{key}"') for key, value in overrides.items()}
+    changes = dict[str, Any]()
+    for text in [overrides] if isinstance(overrides, str) else overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not all(key.strip().split(".")):
+            raise RecipeError(f'--set "{text}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
+        changes[key.strip()] = load_yaml(value, f'--set "{text}"')
+    return changes
 
 
-def override_of(key: str, value: Any, where: str = "overrides: ") -> str:
-    """Return the text that sets a key to a plain value, a NumPy scalar or a path.
-
-    Raises:
-        RecipeError: starting with `where`, for a value that no recipe can have.
-    """
+def _plain(value: Any, where: str) -> Any:
+    """Return NumPy scalars and paths, at any depth, as a recipe has them."""
     try:
-        plain = json.dumps(value, default=lambda x: x.item() if hasattr(x, "item") else os.fspath(x))
+        return json.loads(
+            json.dumps(value, default=lambda x: x.item() if hasattr(x, "item") else os.fspath(x))
+        )
     except TypeError:
-        raise RecipeError(f'{where}"{key}": found {value!r}, expected a plain value as in a recipe') from None
-    return f"{key}={plain}"
+        raise RecipeError(f"{where}: found {value!r}, expected a plain value as in a recipe") from None
 
 
-def value_of(overrides: Iterable[str], key: str, otherwise: ValueT) -> ValueT:
-    """Return the value in the last override of a key; `otherwise` if none, 0 or of another type."""
-    found = [text for path, _, text in (each.partition("=") for each in overrides) if path.strip() == key]
-    value = load_yaml(found[-1], f'--set "{key}={found[-1]}"') if found else None
+def value_of(changes: Mapping[str, Any], key: str, otherwise: ValueT) -> ValueT:
+    """Return the changed value of a key; `otherwise` if it is not changed, 0 or of another type."""
+    value = changes.get(key)
     return value if value and type(value) is type(otherwise) else otherwise
 
 
-def apply(data: dict[str, Any], override: str, where: str) -> None:
-    """Set one `a.b=c` in plain data; the value is read as YAML. The schema checks keys and values later.
+def apply(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set a dotted key of plain data. The schema checks keys and values later.
 
     Raises:
         RecipeError: naming the part of the key that does not exist.
     """
-    path, equals, text = override.partition("=")
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
-        raise RecipeError(f'--set "{override}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
-    value = load_yaml(text, f'--set "{override}"')
+    keys = key.split(".")
     node: Any = data
-    for depth, key in enumerate(keys):
-        slot: Any = int(key) if isinstance(node, list) and key.isdigit() else key
+    for depth, part in enumerate(keys):
+        slot: Any = int(part) if isinstance(node, list) and part.isdigit() else part
         if not (isinstance(node, dict) or (isinstance(node, list) and slot in range(len(node)))):
             at = ".".join(keys[:depth])
             whole = f"; to set its keys, give it whole: {at}={{...}}" if isinstance(node, str) else ""
-            raise RecipeError(f'{where}: --set "{at}.{key}": "{at}" is {node!r} and has no such key{whole}')
+            raise RecipeError(f'{where}: --set "{at}.{part}": "{at}" is {node!r} and has no such key{whole}')
         if depth == len(keys) - 1:
             node[slot] = value
         elif isinstance(node, dict) and node.get(slot) is None:
@@ -83,7 +81,6 @@ def apply(data: dict[str, Any], override: str, where: str) -> None:
         node = node[slot]
 
 
-def keys_learned(overrides: Iterable[str]) -> list[str]:
-    """Return the keys of overrides that can change what is learned."""
-    keys = dict.fromkeys(each.partition("=")[0].strip() for each in overrides)
+def keys_learned(keys: Iterable[str]) -> list[str]:
+    """Return the keys that can change what is learned."""
     return [key for key in keys if not f"{key}.".startswith(_NOT_LEARNED)]

@@ -97,7 +97,7 @@ class SemiSupervisedProtocol(TrainedSettings):
     """
 
     protocol: Literal["semi_supervised"]
-    fraction: s.Share = Field(0.1, description="Share of each class's training images; at least one.")
+    fraction: ops.Share = Field(0.1, description="Share of each class's training images; at least one.")
     epochs: s.PositiveInt = Field(30, description="The authors use 60 for a fraction of 0.01.")
     lr: s.NonNegative = Field(0.05, description="Used as given: never scaled by the batch size.")
     init_std: s.NonNegative = Field(0.0, description="Standard deviation of the layer's initial weights.")

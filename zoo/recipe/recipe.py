@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -13,6 +15,7 @@ from zoo import catalog
 from zoo.config import Config, dump_yaml, load_yaml, named_by, parse, type_name
 from zoo.data import DataConfig, ViewsConfig
 from zoo.errors import RecipeError
+from zoo.files import read_text
 from zoo.objectives import ObjectiveConfig, registry
 from zoo.recipe import sections
 from zoo.recipe.overrides import Overrides, apply, as_overrides, keys_learned
@@ -72,8 +75,8 @@ class Recipe(Config):
             return parse(cls, data, where)
         with suppress(RecipeError):  # it may only be complete with overrides
             data = parse(cls, data, where).model_dump(mode="json")
-        for change in changes:
-            apply(data, change, where)
+        for key, value in changes.items():
+            apply(data, key, value, where)
         recipe = parse(cls, data, where)
         changed = f" Changed: {', '.join(keys)}." if (keys := keys_learned(changes)) else ""
         return recipe.model_copy(update={"description": recipe.description + changed})
@@ -90,12 +93,13 @@ class Recipe(Config):
         if not isinstance(recipe, str | Path):
             raise RecipeError(f"recipe: found {type_name(recipe)}, expected a name, a file or a Recipe")
         path = catalog.recipe_path(recipe)
-        return cls.from_yaml(catalog.recipe_text(path), path.name, overrides)
+        return cls.from_yaml(read_text(path, RecipeError), path.name, overrides)
 
     @classmethod
     def know_objectives(cls) -> None:
         """Update the type of the section `objective` to all objectives registered so far."""
-        known = registry.known_sections()
+        own = [each.Config for each in registry.REGISTERED.values()]
+        known: Any = reduce(or_, [*registry.SHIPPED.values(), *own])
         field = cls.model_fields["objective"]
         if field.annotation != known:
             field.annotation, field.discriminator = known, "name"
@@ -117,14 +121,13 @@ Recipe.know_objectives()
 def _misfits(recipe: Recipe) -> Iterator[str]:
     """Yield conflicting values as `key: found, expected`; no data are read."""
     learned, training, schedule = recipe.objective, recipe.training, recipe.schedule
-    kind: Any = registry.REGISTERED.get(learned.name, learned)
     name, arch = f'objective "{learned.name}"', recipe.backbone.arch
-    candidates, classless = kind.from_candidates, not kind.learns_centers
+    candidates, classless = learned.from_candidates, not learned.learns_centers
     head, sampling, epochs = getattr(learned, "head", ""), training.sampling, training.epochs
     if recipe.name.partition(".")[0] != arch:
         yield f'name: found "{recipe.name}", expected "{arch}.TAG"'
-    if (views := len(recipe.views.train)) != kind.num_views:
-        yield f"views.train: found {views}, expected {kind.num_views} view(s) for {name}"
+    if (views := len(recipe.views.train)) != learned.num_views:
+        yield f"views.train: found {views}, expected {learned.num_views} view(s) for {name}"
     if len(sizes := {*recipe.views.train_sizes}) > 1:
         yield f"views.train: found the sizes {sorted(sizes)}, expected one for all"
     if (partial := recipe.data.partial_labels is not None) != candidates:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from zoo.config import Config, named_by
+from zoo.data.ops import Share
 from zoo.objectives.config import LDAMLoss
 
 Natural = Annotated[int, Field(ge=0)]
@@ -14,7 +15,6 @@ PositiveInt = Annotated[int, Field(ge=1, le=1 << 40)]
 Thousand = Annotated[int, Field(ge=1, le=1024)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 Milestones = Annotated[list[PositiveInt], AfterValidator(sorted)]  # timm's scheduler bisects them

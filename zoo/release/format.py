@@ -43,7 +43,6 @@ LICENSE = "apache-2.0"
 HASHED = {WEIGHTS: "weights_sha256", CENTERS: "centers_sha256", RECIPE: "recipe_sha256"}
 HASHED[IMAGES] = "images_sha256"
 _WRITING, _STALE = ".writing", ".stale"  # folder of new files; file in it that lists old ones to remove
-_MAX_TEXT_BYTES = 8 << 20  # of config, metrics, history and card: many times what 10,000 classes need
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def read_text(file: Path) -> str:
     """Read a text file of the release; raise a `ReleaseError` if it is missing, not text or far too large."""
     if not isfile(file):
         raise ReleaseError(f"{file.parent}: no release, {file.name} is missing")
-    return files.read_text(file, _MAX_TEXT_BYTES, ReleaseError)
+    return files.read_text(file, ReleaseError)
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -72,12 +72,11 @@ def diagnose(
     if not given:
         raise ZooError("diagnose: found no release, expected at least one")
     subjects, folder = open_subjects(given), _folder(out, given)
-    shared = data is not None and any(_is_own(subject, data) for subject in subjects)
-    if data is not None and not shared:
+    own = [data is not None and _is_own(subject, data) for subject in subjects]
+    if data is not None and not any(own):
         as_data(data)  # fail if they are invalid
-    for subject in subjects:
-        others = data if not shared or _is_own(subject, data) else None
-        _take_sample(subject, others, sample, device)
+    for subject, is_own in zip(subjects, own, strict=True):
+        _take_sample(subject, data if is_own or not any(own) else None, sample, device)
     say("drawing")
     with writing(f'report "{folder}"'):
         files = {key: [folder / _FIGURES / f"{key}{kind}" for kind in (".png", ".svg")] for key in FIGURES}

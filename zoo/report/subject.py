@@ -137,8 +137,7 @@ def _recorded(record: pd.DataFrame) -> dict[str, float]:
 
 def _accuracies(subject: Subject) -> dict[str, float]:
     first: dict[str, Row] = {}
-    entries: list[Row] = [{"data": subject.data, "split": "test", **each} for each in subject.evaluations]
-    for entry in entries:
+    for entry in subject.evaluations:
         protocol, data = str(entry["protocol"]), str(entry["data"])
         if not is_own(entry, subject.data):
             protocol += f" on {data.replace(',', '').replace('/', '_')}"

@@ -31,7 +31,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         raise RecipeError(f"backbone.args: {', '.join(refused)} cannot be part of a release; expected init")
     check_words({"model_args": recipe.backbone.args}, "backbone.args")
     kind = objective_class(recipe.objective.name)
-    if kind.learns_centers:
+    if recipe.objective.learns_centers:
         _check_classes(recipe.objective.name, dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed("weights", recipe.training.seed))

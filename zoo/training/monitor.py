@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,7 +27,6 @@ from zoo.training.progress import show_images
 from zoo.training.step import Stepper
 
 IMAGES = 10_000  # at most, for the kNN accuracy
-K, TAU = 20, 0.07  # neighbours and the temperature of their votes, as in the protocol `knn`
 
 
 def split_validation(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset, ImageDataset | None]:
@@ -38,13 +38,13 @@ def split_validation(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDatase
     section = recipe.training.early_stopping
     if section is None:
         return dataset, None
-    labels, seed = torch.from_numpy(dataset.labels.copy()), derive_seed("validation", recipe.training.seed)
-    rest, held = stratified_split(labels, section.validation_fraction, seed)
-    first = torch.tensor(dataset.store.first_rows())[dataset.rows]
-    rest = rest[~torch.isin(first[rest], first[held])]  # copies of an image never fall on both sides
+    seed = derive_seed("validation", recipe.training.seed)
+    rest, held = stratified_split(dataset.labels, section.validation_fraction, seed)
+    first = np.array(dataset.store.first_rows())[dataset.rows]
+    rest = rest[~np.isin(first[rest], first[held])]  # copies of an image never fall on both sides
     if not len(held):
         raise DataError("training.early_stopping: each class has a single training image, expected null")
-    return dataset.subset(rest.numpy()), dataset.subset(held.numpy())
+    return dataset.subset(rest), dataset.subset(held)
 
 
 def split_neighbors(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset, ImageDataset]:
@@ -52,14 +52,13 @@ def split_neighbors(dataset: ImageDataset, recipe: Recipe) -> tuple[ImageDataset
 
     Half of each class votes, and so does a class's only image. The draw depends only on seed and labels.
     """
-    labels, seed = torch.from_numpy(dataset.labels.copy()), derive_seed("neighbors", recipe.training.seed)
-    known = (labels >= 0).nonzero().flatten()
-    drawn = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))
-    rows = known[drawn[:IMAGES]].sort().values
-    voters, queries = stratified_split(labels[rows], 0.5, seed)
+    known, seed = np.flatnonzero(dataset.labels >= 0), derive_seed("neighbors", recipe.training.seed)
+    drawn = torch.randperm(len(known), generator=torch.Generator().manual_seed(seed)).numpy()
+    rows = np.sort(known[drawn[:IMAGES]])
+    voters, queries = stratified_split(dataset.labels[rows], 0.5, seed)
     if not len(queries):
         raise DataError("training.knn_every: found no two images of one class, expected null")
-    return dataset.subset(rows[voters].numpy()), dataset.subset(rows[queries].numpy())
+    return dataset.subset(rows[voters]), dataset.subset(rows[queries])
 
 
 class Monitor:
@@ -113,8 +112,8 @@ class Monitor:
         if self._stopping is None:
             (bank, classes), (features, labels) = encoded
             count = self._parts[0].num_classes
-            found = knn_predict(bank, classes, features, k=K, tau=TAU, num_classes=count)
-            return _accuracies(found.predictions, labels, count)
+            found = knn_predict(bank, classes, features, num_classes=count)
+            return _accuracies(found, labels, count)
         centers, ((features, labels),) = objective.centers(), encoded
         assert centers is not None  # the recipe's schema allows no other objective
         logits = F.linear(features, centers.weight.float(), centers.bias.float()).cpu()
@@ -162,9 +161,6 @@ def start_from_means(objective: Objective, images: ImageDataset, recipe: Recipe,
 
 def _accuracies(predictions: Tensor, labels: Tensor, num_classes: int) -> dict[str, float]:
     """Return accuracy and balanced accuracy in percent, the latter over the classes that have images."""
-    hits = torch.bincount(labels[predictions == labels], minlength=num_classes).double()
-    seen = torch.bincount(labels, minlength=num_classes).double()
-    return {
-        "accuracy": 100 * float(hits.sum() / seen.sum()),
-        "balanced_accuracy": 100 * float((hits / seen)[seen > 0].mean()),
-    }
+    hits = (predictions == labels).double()
+    recall = class_means(hits[:, None], labels, num_classes)[torch.unique(labels)]
+    return {"accuracy": 100 * float(hits.mean()), "balanced_accuracy": 100 * float(recall.mean())}

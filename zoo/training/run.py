@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from zoo.catalog import recipe_text
 from zoo.config import flatten
 from zoo.data import ImageDataset
 from zoo.data.dataset import content_ids
-from zoo.errors import InUse, TrainingError
-from zoo.files import read_json_or_empty, sync, temporary_files, write_text, writing
+from zoo.errors import InUse, RecipeError, TrainingError
+from zoo.files import read_json_or_empty, read_text, sync, temporary_files, write_text, writing
 from zoo.recipe import Recipe
 from zoo.recipe.overrides import COMPUTATION
 from zoo.training import checkpoint as checkpoints
@@ -104,7 +103,7 @@ class RunFolder:
         if self.recipe_file.exists():
             if not resume:
                 raise TrainingError(f'"{self.path}" holds a run already; use --resume or another --out')
-            earlier = Recipe.from_yaml(recipe_text(self.recipe_file), str(self.recipe_file))
+            earlier = Recipe.from_yaml(read_text(self.recipe_file, RecipeError), str(self.recipe_file))
             check_same_run(earlier, recipe, self.path)
         with self._writing():
             write_text(self.recipe_file, recipe.to_yaml())
@@ -155,13 +154,16 @@ class RunFolder:
     def log(self, row: Mapping[str, float | int]) -> None:
         """Append one row to metrics.jsonl; values that are not finite become null."""
         clean = {k: v if math.isfinite(v) else None for k, v in row.items()}
-        self.log_classes(clean, self.metrics_file)
+        self._append(self.metrics_file, clean)
         if self._trackers is not None:
             self._trackers.log(clean)
 
-    def log_classes(self, row: Mapping[str, Any], to: Path | None = None) -> None:
-        """Append one row to classes.jsonl, or another file."""
-        with self._writing(), (to or self.classes_file).open("a", encoding="utf-8") as file:
+    def log_classes(self, row: Mapping[str, Any]) -> None:
+        """Append one row to classes.jsonl."""
+        self._append(self.classes_file, row)
+
+    def _append(self, file_path: Path, row: Mapping[str, Any]) -> None:
+        with self._writing(), file_path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
