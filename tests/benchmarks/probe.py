@@ -35,7 +35,7 @@ def _knn(bank: torch.Tensor, labels: torch.Tensor, test: torch.Tensor, device: t
         return torch.zeros(len(test), CLASSES, dtype=torch.float64).scatter_add_(1, found, weights).argmax(1)
 
     def ours() -> torch.Tensor:
-        return knn_predict(bank, labels, test, k=K, tau=TAU, num_classes=CLASSES).predictions
+        return knn_predict(bank, labels, test, k=K, tau=TAU, num_classes=CLASSES)
 
     def with_sklearn() -> torch.Tensor:
         found = NearestNeighbors(n_neighbors=K, algorithm="brute", metric="cosine").fit(bank.numpy())
