@@ -160,6 +160,7 @@ class Hub:
             ("POST", "/api/repos/create", self.create_repo, None),
             ("GET", f"/api/(?:models/)?{name}(?:/revision/([^/]+))?", self.info, "see"),
             ("GET", f"/api/(?:models/)?{name}/tree/([^/]+)", self.tree, "see"),
+            ("GET", f"/api/models/{name}/commits/([^/]+)", self.log, "see"),
             ("POST", f"/api/models/{name}/branch/([^/]+)", self.branch, "write"),
             ("POST", f"/api/models/{name}/preupload/([^/]+)", self.preupload, "write"),
             ("POST", f"/api/models/{name}/commit/([^/]+)", self.commit, "write"),
@@ -202,7 +203,10 @@ class Hub:
     def info(self, ask: Handler, repo: Repo, revision: str | None) -> Answer:
         commit = repo.at(revision or "main")
         facts = {"id": repo.id.removeprefix("datasets/"), "_id": commit, "sha": commit}
-        siblings = [{"rfilename": path} for path in repo.trees[commit]]
+        siblings: list[dict[str, Any]] = [{"rfilename": path} for path in repo.trees[commit]]
+        for each, data in zip(siblings, repo.trees[commit].values(), strict=True):
+            if is_lfs(each["rfilename"], len(data)):
+                each["lfs"] = {"sha256": etag(each["rfilename"], data), "size": len(data), "pointerSize": 1}
         return as_json({**facts, "private": repo.private, "siblings": siblings})
 
     def tree(self, ask: Handler, repo: Repo, revision: str) -> Answer:
@@ -210,8 +214,14 @@ class Hub:
         facts = [{"path": path, "oid": etag(path, data), "size": len(data)} for path, data in files]
         return as_json([{"type": "file", **each} for each in facts])
 
+    def log(self, ask: Handler, repo: Repo, branch: str) -> Answer:
+        facts = {"authors": [], "date": "2026-01-01T00:00:00.000Z", "title": "", "message": ""}
+        return as_json([{"id": sha, **facts} for sha in repo.branches[branch]])
+
     def branch(self, ask: Handler, repo: Repo, name: str) -> Answer:
-        repo.branches[name] = repo.branches["main"]
+        if name in repo.branches:
+            raise HubError(409, f"Reference already exists: {name}")
+        repo.branches[name] = list(repo.branches["main"])
         return as_json({})
 
     def preupload(self, ask: Handler, repo: Repo, branch: str) -> Answer:

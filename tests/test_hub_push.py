@@ -12,6 +12,7 @@ from tests.hub_helpers import EVALUATION, NAME, REPO
 from tests.release_helpers import release_of, some_centers, trained_encoder
 from zoo.config import dump_yaml
 from zoo.errors import ReleaseError
+from zoo.release.provenance import license_of
 from zoo.release.tensors import ImageList
 
 BEGIN = "<!-- Notes of your own go below this line: they stay when zoo writes this card again. -->\n"
@@ -98,9 +99,9 @@ def test_notes_licence_gate_tags_and_evaluations_of_others_are_kept(pushed, hub,
     there = hub.files(REPO)
     assert json.loads(there["config.json"])["pretrained_cfg"]["license"] == "cc-by-nc-4.0"
     assert len(json.loads(there["metrics.json"])["evaluations"]) == 2
-    # the folder has them now, loses the gate as zoo writes its card anew, and the Hub keeps it
+    # the folder has them now, also after zoo writes its card anew
     pushed.add_evaluation({**EVALUATION, "protocol": "few_shot"})
-    assert "A colleague's note." in pushed.card and "Ask first." not in pushed.card
+    assert "A colleague's note." in pushed.card and "Ask first." in pushed.card
     address = push(pushed, hub)
     assert card_of(hub).data.extra_gated_prompt == "Ask first."
     assert push(pushed, hub) == address
@@ -276,3 +277,50 @@ def test_failing_leaves_all_or_nothing_and_a_repeat_ends_it(made, release, hub, 
     hub.mend()
     push(release, hub)
     assert len(hub.commits(REPO)) == 2 and hub.files(REPO).keys() == whole
+
+
+def test_a_branch_has_a_history_of_its_own_and_its_commit_is_no_base_on_main(pushed, hub, tmp_path):
+    for value in (80.0, 81.0):  # a second time, too
+        pushed.add_evaluation({**EVALUATION, "metrics": {"accuracy": value}})
+        push(pushed, hub, revision="dev")
+    push(pushed, hub)
+    retrained = release_of(tmp_path / NAME, trained_encoder(seed=1), centers=some_centers(64))
+    push(retrained, hub, revision="dev", base=hub.commits(REPO, "dev")[0])
+    at = hub.commits(REPO, "dev")[0]
+    pulled = zoo.pull(f"{REPO}@{at}", out=tmp_path / "dev")
+    with pytest.raises(ReleaseError, match=r"model\.safetensors is .*no common version"):
+        push(pulled, hub)
+    assert zoo.open(pulled.path).config == pulled.config, "its weights stay"
+
+
+def test_a_licence_edited_on_the_hub_is_that_of_every_copy_and_of_what_starts_from_it(pushed, hub, tmp_path):
+    edit_card(hub, metadata(license="cc-by-nc-4.0"))
+    assert license_of(zoo.open(REPO).path, zoo.open(REPO).config) == "cc-by-nc-4.0"
+    pulled = zoo.pull(REPO, out=tmp_path / "copy")
+    pulled.add_evaluation(EVALUATION)
+    assert pulled.config["pretrained_cfg"]["license"] == "cc-by-nc-4.0"
+    push(pulled, hub)
+    assert card_of(hub).data.license == "cc-by-nc-4.0"
+
+
+def test_weights_that_somebody_replaced_alone_are_not_overwritten(pushed, release, hub):
+    theirs = hub.files(REPO)["model.safetensors"][:-4] + b"1234"
+    commit = hub.edit(REPO, "model.safetensors", theirs)
+    with pytest.raises(ReleaseError, match=r"model\.safetensors is another"):
+        push(pushed, hub)
+    assert hub.files(REPO)["model.safetensors"] == theirs
+    push(pushed, hub, base=commit)
+    assert hub.files(REPO)["model.safetensors"] != theirs
+
+
+def test_pictures_are_published_if_the_card_shows_them_and_json_without_a_mark(release, hub):
+    for name in ("patient.png", "mine.png"):
+        (release.path / name).write_bytes(b"\x89PNG")
+    card = release.path / "README.md"
+    card.write_text(card.read_text().replace(BEGIN, f"{BEGIN}![](mine.png)\n"))
+    config = release.path / "config.json"
+    config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
+    push(release, hub)
+    files = hub.files(REPO)
+    assert "mine.png" in files and "patient.png" not in files
+    assert json.loads(files["config.json"])["architecture"] == "cifar_resnet20"

@@ -8,8 +8,9 @@ import pytest
 
 from tests.release_helpers import release_of, trained_encoder
 from zoo.errors import ReleaseError
-from zoo.release.provenance import gather_history, history_rows
+from zoo.release.provenance import gather_history
 from zoo.release.write import check_release
+from zoo.report.subject import history_rows
 
 CLASSES = {"step": 20, "epoch": 2.0, "looks": 10, "images": [30, 0], "feature_gradient": [0.5, None]}
 

@@ -13,10 +13,11 @@ from zoo.files import is_unused, list_names, read_json_or_empty, write_text
 from zoo.hub.client import hub_errors
 from zoo.hub.names import ModelRef, resolve
 from zoo.release import Release, format
+from zoo.release.provenance import license_of
 from zoo.release.schema import LIBRARY
 
 _TEXTS = (format.CONFIG, format.RECIPE, format.METRICS, format.HISTORY, format.CARD)
-_RECORD = ".hub.json"  # in a user's folder: the last commit pulled or pushed, by repository
+_RECORD = ".hub.json"  # in a user's folder: the commits pulled and pushed, by repository
 TENSORS = (format.WEIGHTS, format.CENTERS, format.IMAGES)
 
 if TYPE_CHECKING:
@@ -107,30 +108,37 @@ def pull(
     with format.replacing(out) as staging:
         for file in release_files(release.path).values():
             shutil.copyfile(file, staging / file.name)
-    if ref.kind == "hub" and ref.revision in (None, "main", release.path.name):
+    if ref.kind == "hub":
         record_base(out, ref.target, release.path.name)
-    return Release.at(out)
+    pulled = Release.at(out)
+    license, recorded = license_of(out, pulled.config), pulled.config["pretrained_cfg"]["license"]
+    is_edited = not pulled.is_plain and license != recorded  # on the Hub, in the card alone
+    return pulled.with_license(license) if is_edited else pulled
 
 
-def base_of(folder: Path, repo_id: str) -> str | None:
-    """Return the commit of `main` that a folder was last pulled from or pushed to; None if not recorded."""
-    return read_json_or_empty(folder / _RECORD).get(repo_id)
+def bases_of(folder: Path, repo_id: str) -> list[str]:
+    """Return the commits, of any branch, that a folder was pulled from or pushed to; the newest first."""
+    found = read_json_or_empty(folder / _RECORD).get(repo_id, [])
+    return [found] if isinstance(found, str) else list(found)
 
 
 def record_base(folder: Path, repo_id: str, commit: str) -> None:
-    """Record the commit of `main` that a folder was pulled from or pushed to."""
-    record = {**read_json_or_empty(folder / _RECORD), repo_id: commit}
+    """Record a commit that a folder was pulled from or pushed to."""
+    commits = [*dict.fromkeys([commit, *bases_of(folder, repo_id)])]
+    record = {**read_json_or_empty(folder / _RECORD), repo_id: commits}
     write_text(folder / _RECORD, json.dumps(record) + "\n")
 
 
-def is_release_file(name: str) -> bool:
-    """Whether a file of this name, at the top of a folder or repository, belongs to a release."""
-    return name in (*_TEXTS, *TENSORS) or format.PICTURE.fullmatch(name) is not None
+def is_release_file(name: str, card: str = "") -> bool:
+    """Whether a file at the top of a folder belongs to a release: zoo's own, or a picture in its `card`."""
+    own = (*_TEXTS, *TENSORS, format.EXAMPLE, *(f"{drawn}.png" for drawn in format.DRAWN))
+    return name in own or (name in card and format.PICTURE.fullmatch(name) is not None)
 
 
 def release_files(folder: Path) -> dict[str, Path]:
     """Return the release's files in a folder, by name, without the folder's other files."""
-    return {file.name: file for file in sorted(folder.iterdir()) if is_release_file(file.name)}
+    card = format.read_text(folder / format.CARD) if isfile(folder / format.CARD) else ""
+    return {file.name: file for file in sorted(folder.iterdir()) if is_release_file(file.name, card)}
 
 
 def local_folder(

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, ModelInfo
 
 from zoo.errors import ReleaseError
 from zoo.files import write_atomic, write_text
@@ -27,8 +27,8 @@ _WRITTEN = ("library_name", "pipeline_tag", "datasets", "base_model", "model-ind
 _DERIVED = {_TEXT, *(f"{_CARD}{key}" for key in _WRITTEN)}
 
 
-def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: str | bool | None) -> None:
-    """Merge into a release's folder what others changed in a repository between commits `base` and `theirs`.
+def merge(release: Release, repo_id: str, base: str | None, now: ModelInfo, token: str | bool | None) -> None:
+    """Merge into a release's folder what others changed between commit `base` and the repository's state now.
 
     Without `base`, the common version, the two sides must not differ in any part that both have. Evaluations
     of weights that this release replaces are not merged. A licence edited in the card becomes the release's.
@@ -36,42 +36,46 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
     Raises:
         ReleaseError: naming the part that both sides changed, and both versions; the folder is unchanged.
     """
-    folder = release.path
+    folder, commit = release.path, str(now.sha)
 
-    def fetched(commit: str, weights: bool = False) -> Path:
-        return local_folder(ModelRef("hub", repo_id, commit), token=token, weights=weights)
+    def fetched(revision: str, weights: bool = False) -> Path:
+        return local_folder(ModelRef("hub", repo_id, revision), token=token, weights=weights)
 
     def conflict(key: str) -> ReleaseError:
         since = f"changed since {base[:7]}" if base else "no common version is recorded"
-        hint = f'nothing was written; make both the same, or replace theirs: base="{theirs}" (--base)'
+        hint = f'nothing was written; make both the same, or replace theirs: base="{commit}" (--base)'
         return ReleaseError(f'{key} is another in "{repo_id}" than in {folder} ({since}); {hint}')
 
     old = _parts(fetched(base), repo_id) if base else {}
-    ours, new = _parts(folder, repo_id), _parts(fetched(theirs), repo_id)
-    was, here, there = (side.get(format.WEIGHTS) for side in (old, ours, new))
-    replaced = there == was != here  # by new weights on this side
+    ours, new = _parts(folder, repo_id), _parts(fetched(commit), repo_id)
+    stored = {file.rfilename: file.lfs.sha256 for file in now.siblings or () if file.lfs}
+    for name in TENSORS:  # which somebody may have replaced without config.json
+        if stored.get(name, new.get(name)) != new.get(name):
+            raise conflict(name)
+    was, here, theirs = (side.get(format.WEIGHTS) for side in (old, ours, new))
+    replaced = theirs == was != here  # by new weights on this side
     changed = [key for key in {**old, **ours} if old.get(key) != ours.get(key) and not key.startswith(_CARD)]
-    if here != there and changed and not replaced:
+    if here != theirs and changed and not replaced:
         raise conflict(format.WEIGHTS)
     merged = {}
     for key in {**old, **ours, **new}:
         was = old.get(key)
-        there = was if replaced and key.startswith(_EVALUATION) else new.get(key)
+        theirs = was if replaced and key.startswith(_EVALUATION) else new.get(key)
         # zoo's own cards never have metadata that others added: only an edit on the Hub removes them
         others = key.startswith(_CARD) and key not in {*_DERIVED, _NOTES}
         here = ours.get(key, was if others else None)
-        derived = key in _DERIVED and there is not None  # zoo would overwrite it
-        if there not in (was, here) and (here != was or derived):
+        derived = key in _DERIVED and theirs is not None  # zoo would overwrite it
+        if theirs not in (was, here) and (here != was or derived):
             raise conflict(key)
-        if (chosen := there if here == was else here) is not None:
+        if (chosen := theirs if here == was else here) is not None:
             merged[key] = chosen
     if merged == ours:
         return
     if not release.writable:
         raise ReleaseError(f'{folder}: others changed "{repo_id}", and this cannot change; push a copy')
-    names = {key for key in {**merged, **ours} if is_release_file(key)} - {format.CONFIG, format.METRICS}
+    names = {key for key in {**merged, **ours} if is_release_file(key, key)} - {format.CONFIG, format.METRICS}
     changed = [name for name in names if merged.get(name) != ours.get(name)]
-    source = fetched(theirs, format.WEIGHTS in changed)
+    source = fetched(commit, format.WEIGHTS in changed)
     for name in changed:
         if name in merged:
             write_atomic(folder / name, partial(shutil.copyfile, source / name))
@@ -84,7 +88,7 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
     if (images := folder / format.IMAGES).exists():
         config["zoo"][format.HASHED[format.IMAGES]] = format.sha256(images)
     write_text(folder / format.CONFIG, format.to_json(config))
-    written = ModelCard(card.with_repo_id(card.render(folder, config), repo_id))
+    written = ModelCard(card.with_repo_id(card.render(folder, config, keep=False), repo_id))
     tags = [*(written.data.get("tags") or []), *merged.get(_TAGS, [])]
     for key, value in merged.items():
         if key.startswith(_CARD) and key not in (_NOTES, _TEXT):
@@ -97,13 +101,10 @@ def merge(release: Release, repo_id: str, base: str | None, theirs: str, token: 
 def _parts(folder: Path, repo_id: str) -> dict[str, Any]:
     """Return the parts of a release that are compared, by name; for most files the SHA-256."""
     config, metrics = format.read_config(folder), format.read_metrics(folder)
-    texts = format.read_text(folder / format.CARD), card.render(folder, config)
+    texts = format.read_text(folder / format.CARD), card.render(folder, config, keep=False)
     written, own = (ModelCard(card.with_repo_id(text, repo_id)) for text in texts)
     data, expected = (dict(each.data.to_dict()) for each in (written, own))  # type: ignore[no-untyped-call]
-    license, stated = config["pretrained_cfg"]["license"], data.pop("license", None)
-    stated = data.pop("license_name", stated)
-    if stated not in (None, license, *provenance.license_on_hub(license)):  # edited only in the card
-        config["pretrained_cfg"]["license"] = stated
+    config["pretrained_cfg"]["license"] = provenance.license_of(folder, config)
     parts = {name: config["zoo"].get(format.HASHED[name]) for name in TENSORS}
     for name, file in release_files(folder).items():
         if name not in (*TENSORS, format.CARD):
@@ -112,7 +113,9 @@ def _parts(folder: Path, repo_id: str) -> dict[str, Any]:
     for entry in metrics.pop("evaluations"):
         parts[f"{_EVALUATION}{json.dumps(identity(entry), sort_keys=True)}"] = entry
     data["tags"] = sorted({*(data.get("tags") or ())} - {*(expected.pop("tags", None) or ())}) or None
-    parts |= {f"{_CARD}{key}": value for key, value in data.items() if expected.get(key) != value}
+    for key, value in data.items():
+        if expected.get(key) != value and key not in ("license", "license_name"):
+            parts[f"{_CARD}{key}"] = value
     notes = card.NOTES.search(written.text)
     words, rendered = (card.NOTES.sub(r"\1\3", each.text).split() for each in (written, own))
     parts[_NOTES] = notes[2] if notes and notes[2].strip() else None

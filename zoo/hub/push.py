@@ -13,7 +13,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 
 from zoo.errors import ReleaseError
 from zoo.hub.client import hub_errors
-from zoo.hub.fetch import base_of, is_release_file, record_base, release_files
+from zoo.hub.fetch import bases_of, is_release_file, record_base, release_files
 from zoo.hub.fetch import open as open_release
 from zoo.hub.merge import merge
 from zoo.hub.names import ModelRef, repository
@@ -39,9 +39,9 @@ def push(
 ) -> str:
     """Publish a release on the Hub; repeating a push changes nothing, or completes an interrupted one.
 
-    The release is checked before anything is sent. Its files are uploaded in one commit; release files that
-    are no longer here are deleted there, other files stay. What others changed there since the last pull or
-    push is merged into its folder first, or the push is refused.
+    The release is checked before anything is sent. Its files are uploaded in one commit, pictures of your own
+    if the card shows them; zoo's files that are no longer here are deleted there, other files stay. What
+    others changed there since the last pull or push is merged first, or the push is refused.
 
     Args:
         release: a `Release`, or the name of one, see `zoo.open`.
@@ -64,14 +64,17 @@ def push(
     with hub_errors(ref, ReleaseError):
         api.create_repo(repo_id, private=private, exist_ok=True)
         api.create_branch(repo_id, branch=branch, exist_ok=True)
-        there = api.model_info(repo_id, revision=branch)
+        there = api.model_info(repo_id, revision=branch, files_metadata=True)
         if private and not there.private:
             raise ReleaseError(f"{ref}: found a public one, expected private; its settings page changes that")
         parent, old = str(there.sha), [file.rfilename for file in there.siblings or ()]
-        if format.CONFIG in old:
-            merge(release, repo_id, base or base_of(release.path, repo_id), parent, token)
+        if base is None and (commits := bases_of(release.path, repo_id)):
+            history = {each.commit_id for each in api.list_repo_commits(repo_id, revision=branch)}
+            base = next(filter(history.__contains__, commits), None)  # others are of other branches
+        if format.CONFIG in old and base != parent:
+            merge(release, repo_id, base, there, token)
             release, branch, contents = prepare(release, repo_id, revision)
-        elif held := [name for name in old if name.endswith(_WEIGHTS)]:
+        elif format.CONFIG not in old and (held := [name for name in old if name.endswith(_WEIGHTS)]):
             raise ReleaseError(f"{ref}: holds {held[0]} of another model; choose another repository")
         made = api.create_commit(  # skips unchanged files and makes no empty commit
             repo_id,
@@ -81,7 +84,7 @@ def push(
             revision=branch,
             parent_commit=parent,
         )
-    if release.writable and branch == "main":
+    if release.writable:
         record_base(release.path, repo_id, made.oid)
     return f"{constants.ENDPOINT}/{repo_id}/tree/{made.oid}"
 
@@ -101,10 +104,10 @@ def prepare(release: Release | str | Path, repo_id: str, revision: str | None = 
     card.check_card(release.path, release.config)
     contents: dict[str, Any] = {**release_files(release.path)}
     contents[format.CARD] = card.with_repo_id(release.card, repo_id).encode()
+    config = format.read_json(release.path / format.CONFIG)
     public = release.config["zoo"]["dataset"].get("source") in _PUBLIC
     if format.IMAGES in contents and not public:  # whoever has an image could tell if it was trained on
         del contents[format.IMAGES]
-        config = format.read_json(release.path / format.CONFIG)
         del config["zoo"][format.HASHED[format.IMAGES]]
-        contents[format.CONFIG] = format.to_json(config).encode()
+    contents[format.CONFIG] = format.to_json(config).encode()  # without a byte order mark, which timm refuses
     return release, branch, contents

@@ -42,11 +42,15 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Col
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def render(folder: Path, config: Facts) -> str:
-    """Return the card of the release in `folder`, keeping the user's notes from the existing card."""
+def render(folder: Path, config: Facts, *, keep: bool = True) -> str:
+    """Return the card of the release in `folder`; `keep` what users added to it: notes, metadata, tags."""
     metrics, recipe, old = format.read_metrics(folder), format.read_recipe(folder), folder / format.CARD
     about, evaluations = config["zoo"], metrics["evaluations"]
-    notes = NOTES.search(format.read_text(old)) if old.is_file() else None
+    notes = NOTES.search(format.read_text(old)) if keep and old.is_file() else None
+    kept, data = provenance.card_metadata(folder) if keep else {}, _metadata(config, recipe, metrics)
+    data["tags"] = [*dict.fromkeys([*data["tags"], *(kept.pop("tags", None) or ())])]
+    for key in kept.keys() - {*_STATED, "widget", "base_model_relation"}:
+        data[key] = kept[key]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["cell"] = escaped
     template = files("zoo.release").joinpath("card.md.j2").read_text(encoding="utf-8")
@@ -64,7 +68,7 @@ def render(folder: Path, config: Facts) -> str:
         table=_table(evaluations),
         teachers=provenance.teachers_of(recipe),
     )
-    return str(ModelCard(f"---\n{_metadata(config, recipe, metrics).to_yaml()}\n---\n\n{body.rstrip()}\n"))
+    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n"))
 
 
 @contextmanager

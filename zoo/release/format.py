@@ -101,9 +101,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if isdir(folder / _WRITING):
         with writing(f"{folder}: what an interrupted writer left", ReleaseError):
             complete(folder)
-    config = read_json(folder / CONFIG)
-    if "zoo" not in config:
-        config = _describe(folder, config)
+    found = read_json(folder / CONFIG)
+    config = found if "zoo" in found else _describe(folder, found)
     schema.check(schema.ReleaseConfig, config, str(folder / CONFIG))
     return config
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from os.path import isdir
 from pathlib import Path
@@ -26,6 +27,22 @@ def license_on_hub(license: str) -> tuple[str, str | None]:
     """Return a card's metadata for a licence: `license`, and `license_name` if the Hub does not list it."""
     name = license.lower()
     return (name, None) if name in LICENSES else ("other", re.sub(r"[^a-z0-9.]+", "-", name).strip("-."))
+
+
+def card_metadata(folder: Path) -> dict[str, Any]:
+    """Return the metadata of the card in `folder`; empty if there is none that can be read."""
+    from huggingface_hub import metadata_load
+
+    with suppress(Exception):  # a user may have written anything
+        return metadata_load(folder / format.CARD) or {}
+    return {}
+
+
+def license_of(folder: Path, config: Mapping[str, Any]) -> str:
+    """Return a release's licence: the config's, unless somebody edited it in the card, as on the Hub."""
+    license, data = str(config["pretrained_cfg"]["license"]), card_metadata(folder)
+    stated = data.get("license_name", data.get("license"))
+    return license if stated in (None, license, *license_on_hub(license)) else str(stated)
 
 
 def start_of(recipe: Mapping[str, Any]) -> str | None:
@@ -105,13 +122,6 @@ def gather_history(
         "columns": means.to_dict("list"),
         "classes": [class_rows[index] for index in kept] if class_rows else [],
     }
-
-
-def history_rows(history: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a history's rows in the form of metrics.jsonl, without values that were not recorded."""
-    columns = history["columns"]
-    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
-    return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
 def read_history(folder: Path) -> dict[str, Any] | None:

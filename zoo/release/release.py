@@ -133,8 +133,8 @@ class Release:
         from zoo import backbones
         from zoo.release import tensors
 
-        if model_kwargs.get("pretrained") is True:  # usual with timm, and true of every release
-            del model_kwargs["pretrained"]
+        # `pretrained` is usual with timm, and true of every release
+        model_kwargs = {k: v for k, v in model_kwargs.items() if not (k == "pretrained" and v is True)}
         config, weights = self.config, self.path / format.WEIGHTS
         if refused := sorted(backbones.NO_ARGUMENTS - backbones.CHOSEN & model_kwargs.keys()):
             raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")
@@ -153,10 +153,8 @@ class Release:
                 model.reset_classifier(num_classes)  # type: ignore[operator]
             return model.to(device=device, dtype=dtype)
         except Exception as error:  # from any of 1,400 constructors, with arbitrary arguments
-            told = f"as {config['architecture']} (device={device}, dtype={dtype})"
-            raise ReleaseError(
-                f"{weights}: cannot be loaded {told}: {' '.join(str(error).split())}"
-            ) from error
+            told = f"{weights}: cannot be loaded as {config['architecture']} (device={device}, dtype={dtype})"
+            raise ReleaseError(f"{told}: {' '.join(str(error).split())}") from error
 
     def nearest_classes(self, image: Image.Image, k: int = 5) -> list[tuple[str, float]]:
         """Return the k (or all) nearest classes of a PIL image with probabilities, most probable first.

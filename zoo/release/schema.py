@@ -125,7 +125,7 @@ class Evaluation(_Open):
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: _Dataset | None = None
-    own: bool | None = None  # see `is_own`
+    own: bool = True  # whether it is on the test split of the data that the release was trained on
     seed: int | None = None
 
 
@@ -233,11 +233,6 @@ def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     sets = [(entry.get(name) or {}).get("sha256") for name in ("train_set", "test_set")]
     settings = entry.get("settings") or {}
     return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
-
-
-def is_own(entry: Mapping[str, Any], data: str) -> bool:
-    """Whether an evaluation is on the release's own data, named `data`; older entries have only the name."""
-    return bool(entry.get("own", (entry["data"], entry["split"]) == (data, "test")))
 
 
 def split_words(entry: Mapping[str, Any]) -> str:

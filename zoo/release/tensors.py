@@ -148,13 +148,10 @@ def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:
         return Centers(weight, bias, torch.full((len(names),), -1), class_names=names)
     tensors = read_tensors(folder / format.CENTERS, zoo["centers_sha256"])
     found = {name: [*each.shape] for name, each in tensors.items()}
-    expected = {
-        "weight": [len(names), zoo["feature_dim"]],
-        "bias": [len(names)],
-        "class_counts": [len(names)],
-    }
+    count = len(names)
+    expected = {"weight": [count, zoo["feature_dim"]], "bias": [count], "class_counts": [count]}
     if "prototypes" in found:  # as wide as the projection, whose width is not recorded
-        expected["prototypes"] = [len(names), *found["prototypes"][1:]]
+        expected["prototypes"] = [count, *found["prototypes"][1:]]
     if found != expected:
         raise ReleaseError(f"{folder / format.CENTERS}: found {found}, expected {expected}")
     floats = {name: each.float() if each.dtype == torch.float16 else each for name, each in tensors.items()}

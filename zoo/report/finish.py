@@ -126,5 +126,6 @@ def inherited_license(recipe: Recipe) -> str:
     """Return the weights' licence, inherited from initial weights and teachers; "other" for several."""
     plain = recipe.model_dump()
     sources = filter(None, [*provenance.teachers_of(plain), provenance.start_of(plain)])
-    others = {str(hub.open(name).config["pretrained_cfg"]["license"]) for name in sources} - {format.LICENSE}
+    found = {provenance.license_of(each.path, each.config) for each in map(hub.open, sources)}
+    others = found - {format.LICENSE}
     return "other" if len(others) > 1 else next(iter(others), format.LICENSE)

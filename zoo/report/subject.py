@@ -21,8 +21,7 @@ from zoo.config import is_number
 from zoo.data.dataset import data_words
 from zoo.modules.centers import Centers
 from zoo.recipe.overrides import COMPUTATION
-from zoo.release import Release, provenance
-from zoo.release.schema import is_own
+from zoo.release import Release
 from zoo.report.sample import Sample
 from zoo.training import RunFolder
 from zoo.training.stages import recorded_rows
@@ -139,7 +138,7 @@ def _accuracies(subject: Subject) -> dict[str, float]:
     first: dict[str, Row] = {}
     for entry in subject.evaluations:
         protocol, data = str(entry["protocol"]), str(entry["data"])
-        if not is_own(entry, subject.data):
+        if not entry.get("own", True):
             protocol += f" on {data.replace(',', '').replace('/', '_')}"
         first.setdefault(protocol, entry)
     found: dict[str, float] = {}
@@ -193,7 +192,7 @@ def _open(release: Release) -> Subject:
     begun = (run.stages() or [run]) if isfile(run.recipe_file) else []
     rows, class_rows = recorded_rows(begun)
     if not rows and history is not None:
-        rows, class_rows = provenance.history_rows(history), history["classes"]
+        rows, class_rows = history_rows(history), history["classes"]
     described, centers = release.config["zoo"]["dataset"], release.centers
     unknown = torch.full((len(release.class_names),), -1, dtype=torch.int64)
     return Subject(
@@ -216,3 +215,10 @@ def recipe_table(subjects: Sequence[Subject]) -> pd.DataFrame:
     frame = pd.json_normalize([dict(subject.recipe) for subject in subjects]).astype(str)
     frame = frame.set_axis([subject.label for subject in subjects])
     return frame.drop(columns=[*COMPUTATION], errors="ignore")
+
+
+def history_rows(history: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a history's rows in the form of metrics.jsonl, without values that were not recorded."""
+    columns = history["columns"]
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
