@@ -364,6 +364,31 @@ def test_a_third_folder_of_images_beside_train_and_val_is_no_class(tmp_path):
     assert [len(open_dataset(config, split, root)) for split in ("train", "test")] == [1, 1]
 
 
+def test_what_is_left_out_is_named(tmp_path):
+    put(
+        tmp_path, "train/a/1.png", "train/a/@eaDir/1.png", "train/@eaDir/x.png", "val/a/2.png", "test/a/3.png"
+    )
+    with pytest.warns(ZooWarning, match="images in test are not used, only those in train, val"):
+        config, root, _ = as_data(tmp_path)
+    assert open_dataset(config, "train", root).class_names == ("a",)
+    (tmp_path / "train" / "a" / "4.HEIC").touch()
+    with pytest.warns(ZooWarning, match=r"4\.HEIC skipped"):
+        assert len(open_dataset(config, "train", root)) == 1
+    outside = DataConfig(source=Folder(train=str(tmp_path / "train")))
+    with pytest.raises(DataError, match=r"data\.source\.train: found .* inside --data DIR"):
+        open_dataset(outside, "train", tmp_path)
+
+
+def test_labels_that_are_lists_or_missing_are_named():
+    images = [Image.fromarray(IMAGE)] * 2
+    with pytest.raises(DataError, match="found the columns img, label"):
+        as_data(
+            hub.Dataset.from_dict({"img": images, "label": [[0, 1], [1]]}).cast_column("img", hub.Image())
+        )
+    with pytest.raises(DataError, match="found label 'None'"):
+        as_data([(images[0], "cat"), (images[1], None)])
+
+
 def test_no_image_beside_class_folders_is_left_out(tmp_path):
     put(tmp_path, "1.png", "2.png", "a/3.png")
     config, root, _ = as_data(tmp_path)

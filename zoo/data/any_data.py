@@ -89,8 +89,9 @@ def _detect_tree(root: Path) -> DataConfig | None:
     is_tree = "train" in trees - direct  # then a folder with only images is not a split
     parts = [x for x in ("train", *TEST_PARTS) if x in (trees if is_tree else direct | trees)]
     if parts and (is_tree or direct <= {*parts}):  # else "train" is a class
-        if left := sorted((direct | trees) - {*parts, "runs"}):
-            unused = f'data "{root}": the images in {few(left)} are not used, only those in {few(parts)}'
+        used = parts[:2] if parts[0] == "train" else parts[:1]
+        if left := sorted((direct | trees) - {*used, "runs"}):
+            unused = f'data "{root}": the images in {few(left)} are not used, only those in {few(used)}'
             warn(ZooWarning(unused), stacklevel=2)
         test = next((name for name in parts if name != "train"), None)
         return _config(Folder(test=test or "val"), has_test=test is not None)

@@ -27,6 +27,7 @@ from zoo.errors import DataError, ZooWarning, did_you_mean, few
 from zoo.release.tensors import ImageList
 
 Split = Literal["train", "test"]
+Facts = Mapping[str, Any]
 TEST_PARTS = ("val", "valid", "validation", "test")  # beside `train`; the first that exists is used
 _EXPECTED = "a folder, file or spec, a Dataset of Hugging Face or torch, a list of images or (image, label)"
 _SAMPLED = 256  # at most this many images are hashed to tell data sets apart
@@ -117,9 +118,7 @@ class ImageDataset:
         candidates = None if self.candidates is None else self.candidates[chosen]
         return replace(self, labels=self.labels[chosen], rows=self.rows[chosen], candidates=candidates)
 
-    def with_candidates(
-        self, candidates: ArrayLike | None, *, origin: Mapping[str, Any] | None = None
-    ) -> ImageDataset:
+    def with_candidates(self, candidates: ArrayLike | None, *, origin: Facts | None = None) -> ImageDataset:
         """Return the data set with partial labels `[N, C]` (each image's possible classes), or without any.
 
         `origin` describes how they were made. Raises DataError if a true label is not a candidate.
@@ -213,7 +212,8 @@ def to_dataset(store: ImageStore, trained: ImageStore | None = None, where: str 
         classes = [normalize("NFC", str(name)) for name in names or range(count)]
         numbers = np.array([number if (number := _number(label)) < count else -1 for label in labels])
     first = np.array(store.first_rows(), dtype=np.int64)
-    for row in np.flatnonzero((numbers < 0) | (numbers != numbers[first])).tolist():
+    odd = np.flatnonzero((numbers < 0) | (numbers != numbers[first])).tolist()
+    for row in sorted(odd, key=lambda row: isinstance(labels[row], str)):  # first what is missing among words
         found, label = f'image "{store.names[row]}": found label', str(labels[row])[:80]
         choices = f"one of {few(classes)}.{did_you_mean(label, classes)}" if classes else "0, 1, ..."
         expected = choices if numbers[row] < 0 else f"{str(labels[first[row]])[:80]!r} as before"
@@ -368,7 +368,8 @@ def table_rows(
 
     images = find(image, "img", Image, ("dict", "binary", "large_binary"))
     labels = find(label, "label", ClassLabel, ("int", "uint", "string", "large_string"))
-    if len(images) != 1 or len(labels) > 1 or not {*images, *labels} <= types.keys():
+    nested = [name for name in labels if types.get(name, "").lower().endswith(("list", "sequence"))]
+    if len(images) != 1 or len(labels) > 1 or nested or not {*images, *labels} <= types.keys():
         expected = "one of images and one of labels, or image= and label= that say which"
         raise DataError(f"data: found the columns {', '.join(types)}, expected {expected}")
     image, plain = images[0], data.with_format(None)

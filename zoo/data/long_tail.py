@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from zoo.data.config import GroupedCandidates, LongTail, Subset, UniformCandidates
 from zoo.errors import DataError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Integers = NDArray[np.int64]
 
@@ -91,8 +89,6 @@ def rank_in_class(labels: Tensor, seed: int) -> Tensor:
 
     So `rank < n` draws n rows of each class, and a smaller n draws a subset. `labels` `[N]` start at 0.
     """
-    import torch
-
     labels = labels.cpu()
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)
@@ -107,9 +103,7 @@ def stratified_split(labels: Integers, fraction: float, seed: int) -> tuple[Inte
 
     From 1 to n - 1 rows of a class with n >= 2 rows are held out, and none of a class with one row.
     """
-    from torch import from_numpy
-
     counts = np.bincount(labels).astype(np.float32)
     held = np.minimum(np.rint(counts * np.float32(fraction)).clip(min=1), counts - 1).clip(min=0)
-    is_held = rank_in_class(from_numpy(labels.copy()), seed).numpy() < held[labels]
+    is_held = rank_in_class(torch.from_numpy(labels.copy()), seed).numpy() < held[labels]
     return np.flatnonzero(~is_held), np.flatnonzero(is_held)

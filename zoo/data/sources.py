@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,8 +21,9 @@ from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
 from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, table_rows, to_dataset
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
-from zoo.errors import DataError, did_you_mean, few
+from zoo.errors import DataError, ZooWarning, did_you_mean, few
 from zoo.files import list_names, read_text
+from zoo.hub.names import cached_commit
 from zoo.release.schema import CLASS_NAMES, invalid_class_name
 from zoo.release.tensors import ImageList
 
@@ -31,7 +33,6 @@ _CIFAR_TABLES = {
     kind: Parquet(train="train-*.parquet", test="test-*.parquet", image="img", label=label)
     for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
 }
-_MAX_LIST_BYTES = 1 << 30  # several times the list of the largest public data set
 _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
 _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision
 
@@ -98,8 +99,8 @@ def open_cifar(source: sections.TorchvisionSource, split: Split, root: Path) -> 
 
 
 def _is_visible(name: str) -> bool:
-    """Whether a name is neither hidden nor system clutter: .git, .DS_Store, ._photo.jpg, __MACOSX."""
-    return not name.startswith(".") and name != "__MACOSX"
+    """Whether a name is neither hidden nor system clutter: .git, .DS_Store, ._photo.jpg, __MACOSX, @eaDir."""
+    return not name.startswith((".", "@eaDir")) and name != "__MACOSX"
 
 
 def _is_image(name: str) -> bool:
@@ -124,6 +125,10 @@ def image_files(folder: Path) -> list[str]:
         inner[:] = [name for name, target in real.items() if target not in above[place]]  # no loops of links
         above |= {f"{place}/{name}": above[place] | {real[name]} for name in inner}
         found.append((place, sorted(filter(_is_image, names))))
+        if other := [name for name in names if name.lower().endswith((".jfif", ".gif", ".heic", ".avif"))]:
+            warnings.warn(
+                ZooWarning(f'"{place}": {few(other)} skipped; save them as PNG or JPEG'), stacklevel=2
+            )
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
     return [place + name for place, names in inside for name in names]
 
@@ -153,7 +158,7 @@ def open_list(source: ListFiles, split: Split, root: Path) -> ImageStore:
     Labels are read as numbers if the first one is a number.
     """
     file = root / getattr(source, split)
-    text = read_text(file, DataError, _MAX_LIST_BYTES)
+    text = read_text(file, DataError, 1 << 30)  # several times the largest public list
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if file.suffix.lower() == ".csv":
         rows = [*csv.reader(lines, skipinitialspace=True)]
@@ -177,12 +182,6 @@ def split_files(folder: Path, name: str) -> list[Path]:
     return [folder / file for file in sorted(found)]
 
 
-def _hub_facts(folder: Path) -> dict[str, str]:
-    """Return the repository and commit of a folder in the Hub's cache; empty for other folders."""
-    found = re.search(r"/datasets--([^/]+)--([^/]+)/snapshots/(\w+)", str(folder))
-    return {"hub_id": f"{found[1]}/{found[2]}", "hub_commit": found[3]} if found else {}
-
-
 def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
     """Return the images in a split's parquet files, ordered by file name."""
     if not (files := split_files(root, getattr(source, split))):
@@ -198,7 +197,10 @@ def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
     except Exception as error:  # from arrow or datasets: damaged files, columns of other types
         cause = " ".join(str(error.__cause__ or error).split())
         raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
-    return replace(store, settings=_hub_facts(root))
+    return replace(
+        store,
+        settings=dict(zip(("hub_id", "hub_commit"), cached_commit(root, "datasets") or (), strict=False)),
+    )
 
 
 _READERS: dict[str, Callable[[Any, Split, Path], ImageStore]] = {
@@ -263,6 +265,8 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
     else:
         if not isinstance(root, str | Path) and source.kind != "digits":
             raise DataError(f"{source.kind}: no data folder given: --data DIR")
+        if Path(given := getattr(source, split, "")).is_absolute():
+            raise DataError(f'data.source.{split}: found "{given}", expected a place inside --data DIR')
         folder, read = Path(root if isinstance(root, str | Path) else ""), _READERS[source.kind]
         store = trained = read(source, split, folder)
         is_open = isinstance(source, Parquet) or store.class_names is None  # classes depend on `train`
@@ -288,7 +292,7 @@ def data_name(source: Source, root: Root) -> str:
     if source.kind in (*_KNOWN, "memory"):
         return str(getattr(source, "name", source.kind))
     place = Path(root).resolve() if isinstance(root, str | Path) else Path(source.kind)
-    name = _hub_facts(place).get("hub_id", place.name)
+    name, *_ = cached_commit(place, "datasets") or [place.name]
     return f"{name} {source.label}" if isinstance(source, Parquet) else name
 
 

@@ -60,9 +60,11 @@ def named(release: Release | str | Path) -> str | Path:
     raise ReleaseError(f"release: found {type_name(release)}, expected a name, a folder or a Release")
 
 
-def cached_commit(folder: Path) -> tuple[str, str] | None:
+def cached_commit(folder: Path, kind: str = "models") -> tuple[str, str] | None:
     """Return the repository and commit of a folder in huggingface_hub's cache; None for any other folder."""
-    found = re.fullmatch(r"models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})", "/".join(folder.parts[-3:]))
+    inside = "" if kind == "models" else "(?:/.*)?"  # data may be in a subfolder
+    snapshot = rf".*/{kind}--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{{40}}){inside}"
+    found = re.fullmatch(snapshot, f"/{folder.as_posix()}")
     return (f"{found[1]}/{found[2]}", found[3]) if found else None
 
 
