@@ -1,6 +1,7 @@
 """Objectives: order of operations, state, gradients, and what they release."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,12 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.objective_helpers import FT, QUEUED, WITH_TEACHER, batch, build, step
-from zoo.objectives import SHIPPED, Batch
+from zoo import backbones
+from zoo.backbones import feature_dim
+from zoo.errors import RecipeError, TrainingError
+from zoo.modules import Centers
+from zoo.objectives import SHIPPED, Batch, DataInfo, Objective, ObjectiveConfig, Output
+from zoo.objectives.base import checked, construct
 
 every_objective = pytest.mark.parametrize("name", sorted(SHIPPED))
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -82,3 +88,52 @@ def test_everything_stays_on_the_training_device(name: str) -> None:
 @every_objective
 def test_weight_decay_reaches_centers_and_heads(name: str) -> None:
     assert not {key for key in build(name).no_weight_decay() if "classifier" in key or "head" in key}
+
+
+class Mistaken(Objective):
+    """An objective of one's own, with a mistake in what its parts return."""
+
+    def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
+        if config.name == "init":
+            self.head = nn.Linear(1, 1)
+        super().__init__(config, encoder, info)
+        if config.name == "encoder":
+            self.encoder = nn.Sequential(encoder)
+
+    def centers(self) -> Any:
+        weight = torch.zeros(10, feature_dim(self.encoder))
+        return {"tuple": (weight, None), "shape": Centers(weight[:5], weight[:5, 0], weight[:5, 0])}.get(
+            self.config.name
+        )
+
+
+@pytest.mark.parametrize(
+    ("mistake", "expected"),
+    [
+        ("init", r"objective: call super\(\)\.__init__"),
+        ("encoder", r"Mistaken\.encoder: found another"),
+        ("tuple", r"Mistaken\.centers: found \[\[10, 64\], \[\]\], expected Centers of \[10, 64\], \[10\]"),
+        ("shape", r"Mistaken\.centers: found \[\[5, 64\], \[5\]\]"),
+    ],
+)
+def test_what_a_release_could_not_hold_is_refused_before_the_training(mistake: str, expected: str) -> None:
+    encoder, info = backbones.create("cifar_resnet20"), DataInfo(torch.ones(10))
+    with pytest.raises(RecipeError, match=expected):
+        construct(Mistaken, ObjectiveConfig(name=mistake), encoder, info)
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (torch.zeros(()), "found a Tensor, expected Output"),
+        (Output(torch.zeros(2, requires_grad=True), {}), "found loss of another kind"),
+        (Output(torch.zeros((), requires_grad=True), {"a": 1.0}), "found a of another kind"),
+        (Output(torch.zeros(()), {}), "found a loss without gradient"),
+    ],
+)
+def test_what_forward_must_return_is_said(returned: Any, expected: str) -> None:
+    with pytest.raises(TrainingError, match=rf"Linear\.forward: {expected}"):
+        checked(returned, nn.Linear(1, 1))
+    loss = torch.zeros((), requires_grad=True)
+    kept = checked(Output(loss, {"twice": 2 * loss}), nn.Linear(1, 1)).metrics["twice"]
+    assert not kept.requires_grad, "or an interval's graphs would be kept"

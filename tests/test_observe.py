@@ -284,3 +284,19 @@ def test_variance_of_nearly_equal_scores_is_neither_negative_nor_rounding() -> N
     mean, variance = observe.moments(q @ z.T, (torch.arange(64) < 50).expand(32, 64))
     assert mean.item() == pytest.approx(scores.mean().item(), rel=1e-6)
     assert variance.item() == pytest.approx(scores.var(correction=0).item(), rel=1e-3)
+
+
+def test_what_is_observed_is_the_call_that_is_trained_on_and_nothing_of_it_is_changed() -> None:
+    class Consistent(Objective):
+        def forward(self, batch: Batch) -> Output:
+            with torch.no_grad():
+                target = self.encoder(batch.views[0])
+                target -= target.mean(dim=0)  # in place, as without observation
+            return Output((self.encoder(batch.views[0]) - target).square().mean(), {})
+
+    r = recipe("classify", "training.observe_every=1")
+    _, (batch, *_) = stepper_and_batches(r, 1)
+    encoder = backbones.create("test_vit", img_size=32, patch_size=8)
+    objective = Consistent(ObjectiveConfig(name="own"), encoder, DataInfo(torch.ones(10)))
+    found = Stepper(objective.train(), r, 6, CPU)(0, batch).metrics
+    assert found["gradient_norm"] > 0 and found["feature_gradient_few"] > 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 import zoo
 from zoo import catalog
@@ -142,6 +143,7 @@ def test_every_key_of_every_section_has_a_text_and_is_found_by_its_end() -> None
         keys.find_keys("moko")
 
 
+NAMED = {"name": Literal["own"]}
 SAY_OWN = ["objective={name: own, scale: 2.0}", "name=cifar_resnet20.own"]
 SIMCLR = "cifar_resnet20.simclr_digits_lt50"
 
@@ -178,6 +180,8 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
         ("own", "objective: found 'own', expected an Objective"),
         (own_objective(Config=ObjectiveConfig), "expected an Objective whose Config has name"),
         (own_objective(Config=SHIPPED["moco"]), 'objective Own: "moco" is another objective'),
+        (type("Own", (), {"Config": own_objective().Config}), "expected an Objective"),
+        (own_objective(Config=type("C", (BaseModel,), {"__annotations__": NAMED})), "expected an Objective"),
     ],
 )
 def test_what_is_no_objective_is_not_registered(wrong: object, expected: str, own_objectives: None) -> None:

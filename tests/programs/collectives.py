@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from zoo.modules import MomentumEncoder
+from zoo.objectives import Output
 from zoo.training.distributed import join
+from zoo.training.logging import Metrics
 
 with join("cpu") as ranks:
     rank, size, each = ranks.rank, ranks.size, 4
@@ -40,6 +42,12 @@ with join("cpu") as ranks:
     assert means[0].tolist() == [(size - 1) / 2] * 2 and means[1].flatten().tolist() == [5.0 * (size - 1)] * 3
     assert ranks.all_reduce_max(rank, -rank) == (size - 1, 0)
     assert ranks.all_reduce(torch.ones(2)).tolist() == [size, size]
+    metrics = Metrics(ranks)  # of what is not on every rank the mean is over those that have it
+    own_metrics = {"both": torch.tensor(float(rank)), f"of {rank}": torch.tensor(10.0)}
+    metrics.add(Output(torch.tensor(1.0), own_metrics), images=each)
+    metrics.close({"step": 1})
+    (row,) = metrics.rows(wait=True)
+    assert (row["both"], row["of 0"], row["of 1"]) == ((size - 1) / 2, 10.0, 10.0)
     # what one does while the others wait may take longer than ZOO_RANK_TIMEOUT
     assert ranks.broadcast_from_first(lambda: time.sleep(8) or {"a": rank}) == {"a": 0}
     ranks.barrier()

@@ -61,12 +61,10 @@ class CosineClassifier(nn.Module):
     Source, including the initialisation: github.com/kaidic/LDAM-DRW (models/resnet_cifar.py, NormedLinear).
     """
 
-    running_norm: Tensor  # moving average of the features' norm in training
-
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(F.normalize(torch.rand(classes, features) * 2 - 1, dim=1))
-        self.register_buffer("running_norm", torch.ones(()))
+        self.running_norm = nn.Buffer(torch.ones(()))  # moving average of the features' norm in training
 
     def forward(self, features: Tensor) -> Tensor:
         if self.training:

@@ -4,7 +4,7 @@
 same number of rows of a batch. With a single process every method is the identity.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -73,6 +73,13 @@ class Ranks:
         dist.all_reduce(ballot, op=dist.ReduceOp.MAX)
         return tuple(ballot.tolist())
 
+    def union(self, names: Iterable[str]) -> list[str]:
+        """Return the names that any rank has, sorted; on the hosts, without waiting for a GPU."""
+        found: list[Any] = [[*names]] * self.size
+        if not self.alone:
+            dist.all_gather_object(found, found[0], group=self._patient)
+        return sorted({name for each in found for name in each})
+
     def broadcast_from_first(self, compute: Callable[[], _T]) -> _T:
         """Return rank 0's result of `compute` on all ranks; the others wait for it as long as it takes."""
         found = [compute() if self.rank == 0 else None]
@@ -98,8 +105,7 @@ class Ranks:
                 self.barrier()
 
 
-ALONE = Ranks()
-"""A single process."""
+ALONE = Ranks()  # a single process
 
 
 class _Gather(torch.autograd.Function):

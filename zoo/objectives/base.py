@@ -1,5 +1,6 @@
 """The base class of training objectives: a module around the encoder that will be released."""
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -7,7 +8,10 @@ import torch
 from timm.models._manipulate import group_with_matcher
 from torch import Tensor, nn
 
+from zoo.backbones import feature_dim
+from zoo.config import type_name
 from zoo.data.batches import Batch
+from zoo.errors import RecipeError, TrainingError, few
 from zoo.modules import Centers, Teacher
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives.config import ObjectiveConfig
@@ -51,13 +55,12 @@ class Objective(nn.Module):
     progress: float = 0.0  # the same as a share of the whole training, for schedules
     mixes_images: bool = False  # whether images are mixed, so that a gradient belongs to no single class
     ranks: Ranks = ALONE
-    class_counts: Tensor
 
     def __init__(self, config: Any, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__()
         self.config = config
         self.encoder = encoder
-        self.register_buffer("class_counts", info.class_counts, persistent=False)
+        self.class_counts = nn.Buffer(info.class_counts, persistent=False)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; modules that `limit_training` freezes stay in evaluation mode."""
@@ -116,6 +119,44 @@ class Objective(nn.Module):
     def centers(self) -> Centers | None:
         """Return the learned class centers, or None for objectives without."""
         return None
+
+
+def construct(
+    kind: type[Objective], config: ObjectiveConfig, encoder: nn.Module, info: DataInfo
+) -> Objective:
+    """Build an objective, and check what a release of it will need; RecipeError says what is wrong."""
+    try:
+        made = kind(config.model_copy(deep=True), encoder, info)  # the recipe stays as it is
+    except (AttributeError, RuntimeError) as error:
+        needed = re.search(r"allocate (\d+) bytes", str(error))
+        if needed is None and "before Module.__init__()" not in str(error):
+            raise
+        why = "call super().__init__(config, encoder, info) first"
+        why = f"{int(needed[1]):,} bytes do not fit: queue_size, dim" if needed else why
+        raise RecipeError(f"objective: {why}") from None
+    if getattr(made, "encoder", None) is not encoder:
+        expected = (
+            "the one that super().__init__(config, encoder, info) sets; layers of your own go beside it"
+        )
+        raise RecipeError(f"{kind.__name__}.encoder: found another, expected {expected}")
+    centers, shape = made.centers(), [len(info.class_counts), feature_dim(encoder)]
+    found = [] if centers is None else [[*getattr(each, "shape", ())] for each in centers[:2]]
+    if found and (not isinstance(centers, Centers) or found != [shape, shape[:1]]):
+        raise RecipeError(f"{kind.__name__}.centers: found {found}, expected Centers of {shape}, {shape[:1]}")
+    return made
+
+
+def checked(output: Any, objective: nn.Module) -> Output:
+    """Return what `objective.forward` returned, metrics detached; TrainingError if it is no `Output`."""
+    where = f"{type(objective).__name__}.forward"
+    if not isinstance(output, Output):
+        raise TrainingError(f"{where}: found {type_name(output)}, expected Output(loss, metrics)")
+    scalars = {"loss": output.loss, **(output.metrics or {})}
+    if odd := [str(key) for key, each in scalars.items() if not isinstance(each, Tensor) or each.ndim]:
+        raise TrainingError(f"{where}: found {few(odd)} of another kind, expected tensors without dimensions")
+    if not output.loss.requires_grad:
+        raise TrainingError(f"{where}: found a loss without gradient; is anything trained?")
+    return output._replace(metrics={name: each.detach() for name, each in (output.metrics or {}).items()})
 
 
 def train_accuracy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -40,13 +40,10 @@ class BCL(Objective):
         prototypes = l2_normalize(self.prototype_head(self.classifier.weight))
         others = self.from_others(a, b, labels)
         contrast = functional.balanced_contrast(a, b, labels, prototypes, tau=config.tau, others=others)
-        metrics = {
-            "classification_loss": classification.detach(),
-            "contrast_loss": contrast.detach(),
-            "train_accuracy": train_accuracy(logits, labels),
-        }
+        parts = {"classification_loss": classification, "contrast_loss": contrast}
+        parts["train_accuracy"] = train_accuracy(logits, labels)
         loss = config.classification_weight * classification + config.contrast_weight * contrast
-        return Output(loss, metrics, observed={"q": a, "k": b, "classes": labels})
+        return Output(loss, parts, observed={"q": a, "k": b, "classes": labels})
 
     def centers(self) -> Centers:
         """Return the equivalent linear classifier; classes without images, never pushed away, are masked."""

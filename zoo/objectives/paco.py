@@ -17,14 +17,12 @@ from zoo.objectives.momentum_contrast import Pairs, WithKeyEncoder, WithQueue
 class ParametricContrast(WithQueue):
     """What PaCo and GPaCo share: a loss of samples and learned centers together."""
 
-    log_prior: Tensor
-
     def __init__(self, config: CenterConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         # its rows are the class centers
         self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
         prior = functional.log_prior(info.class_counts)
-        self.register_buffer("log_prior", prior if config.rebalance else torch.zeros_like(prior))
+        self.log_prior = nn.Buffer(prior if config.rebalance else torch.zeros_like(prior))
 
     def contrast_with_centers(self, batch: Batch, pairs: Pairs, *features: Tensor) -> Output:
         """Return the loss over the first view's anchors, or over both views' if both `features` are given.

@@ -25,16 +25,13 @@ class PiCO(WithKeyEncoder):
 
     Config = PiCOConfig
 
-    targets: Tensor
-    prototypes: Tensor
-
     def __init__(self, config: PiCOConfig, encoder: nn.Module, info: DataInfo) -> None:
         super().__init__(config, encoder, info)
         assert info.candidates is not None  # the recipe asks for data.partial_labels
         self.classifier = nn.Linear(feature_dim(encoder), len(info.class_counts))
         candidates = info.candidates.float()
-        self.register_buffer("targets", candidates / candidates.sum(dim=1, keepdim=True))
-        self.register_buffer("prototypes", torch.zeros(len(info.class_counts), config.dim))
+        self.targets = nn.Buffer(candidates / candidates.sum(dim=1, keepdim=True))
+        self.prototypes = nn.Buffer(torch.zeros(len(info.class_counts), config.dim))
 
     def forward(self, batch: Batch) -> Output:
         """Classify the weak view against its targets, and contrast both views."""

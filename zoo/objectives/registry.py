@@ -39,7 +39,11 @@ def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
     """
     try:
         (name,) = get_args(objective.Config.model_fields["name"].annotation)
-    except (AttributeError, KeyError, ValueError):
+        if not issubclass(objective, objectives.Objective) or not issubclass(
+            objective.Config, c.ObjectiveConfig
+        ):
+            raise TypeError
+    except (AttributeError, KeyError, TypeError, ValueError):
         expected = 'an Objective whose Config has name: Literal["its name"]'
         raise ZooError(f"objective: found {objective!r}, expected {expected}") from None
     known = REGISTERED.get(name, objective)

@@ -1,6 +1,5 @@
 """Build what a recipe trains: the objective with its initial weights and teachers, and its batches."""
 
-import re
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +12,7 @@ from zoo.errors import DataError, RecipeError, ReleaseError, TrainingError, ZooE
 from zoo.modules import Centers, Teacher, has_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Classify, DataInfo, Objective, objective_class
+from zoo.objectives.base import construct
 from zoo.recipe import Recipe
 from zoo.release import Release
 from zoo.release.provenance import TEACHERS, teacher_sha256, teachers_of
@@ -45,12 +45,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
         candidates = None if training.candidates is None else torch.tensor(training.candidates)
         counts = torch.as_tensor(training.class_counts)
         info = DataInfo(counts, candidates, open_teachers(recipe, dataset))
-        try:
-            objective: Objective = kind(recipe.objective, encoder, info)
-        except RuntimeError as error:
-            if (needed := re.search(r"allocate (\d+) bytes", str(error))) is None:
-                raise
-            raise RecipeError(f"objective: {int(needed[1]):,} bytes do not fit: queue_size, dim") from None
+        objective = construct(kind, recipe.objective, encoder, info)
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
         if centers is None or centers.weight.shape != objective.classifier.weight.shape:
@@ -81,7 +76,7 @@ def _encoder(recipe: Recipe, dataset: ImageDataset) -> tuple[nn.Module, Centers 
     if found != arch or any(args.get(key) != value for key, value in made_with.items()):
         expected = f"expected backbone.arch {arch} with args {args}"
         raise TrainingError(f'init.release: "{init.release}" is {found} with {made_with}, {expected}')
-    if init.head == "centers" and opened.class_names != dataset.class_names:
+    if init.head == "centers" and opened.centers and opened.class_names != dataset.class_names:
         expected, found = few(dataset.class_names), few(opened.class_names)
         raise TrainingError(f"init.head: found centers of {found}, expected those of the data, {expected}")
     return opened.load(**args), opened.centers

@@ -44,7 +44,7 @@ class Metrics:
             return
         now = time.monotonic()
         row = {**facts, "images_per_second": self._images / max(now - self._began, 1e-9)}
-        names = sorted({name for step in self._steps for name in step} - {"loss"})
+        names = self._ranks.union({name for step in self._steps for name in step} - {"loss"})
         nothing = torch.full_like(self._steps[0]["loss"], torch.nan, dtype=torch.float32)
         # one table with a row per step: few operations, however many metrics there are
         columns = [[step.get(name, nothing).float() for name in names] for step in self._steps]

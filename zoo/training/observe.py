@@ -75,8 +75,8 @@ class Observation:
             return
 
         def keep(_encoder: nn.Module, _images: Any, features: Tensor) -> None:
-            if self._features is None:  # the first call encodes the views that are trained on
-                self._features = features.requires_grad_()  # for a frozen encoder too
+            if self._features is None and features.requires_grad:  # the first call that is trained on
+                self._features = features
                 features.retain_grad()
 
         self._features = None

@@ -13,6 +13,7 @@ from zoo.errors import RecipeError, TrainingError, few
 from zoo.modules import running_statistics, synchronize_batchnorm
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Objective, Output
+from zoo.objectives.base import checked
 from zoo.recipe import Recipe
 from zoo.training.distributed import data_parallel
 from zoo.training.observe import Observation
@@ -61,7 +62,7 @@ class Stepper:
         self._prepare(step)
         with self.observation.watch(step) as observed:
             with record_function("forward"), self.autocast:
-                output: Output = self.model(batch)
+                output = checked(self.model(batch), self.objective)
             # on several ranks this also averages the gradients
             with record_function("backward"):
                 output.loss.backward()  # type: ignore[no-untyped-call]
