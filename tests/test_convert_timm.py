@@ -72,7 +72,7 @@ def settings(**changes: Any) -> argparse.Namespace:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("how", ["Lightning", "no counters", "no bias", "average"])
+@pytest.mark.parametrize("how", ["Lightning", "no counters", "no bias", "average", "tutorial"])
 def test_ways_to_save_a_model(tmp_path: Path, model: Any, how: str) -> None:
     state, entries, expected = dict(model.state_dict()), {}, model(made.images())
     if how == "Lightning":
@@ -81,10 +81,13 @@ def test_ways_to_save_a_model(tmp_path: Path, model: Any, how: str) -> None:
         state = {key: value for key, value in state.items() if "num_batches_tracked" not in key}
     elif how == "no bias":
         expected = expected - state.pop("fc.bias")
-    else:
+    elif how == "average":
         entries, state = {"state_dict_ema": state}, timm.create_model(SMALL, num_classes=5).state_dict()
     options: dict[str, Any] = {"arch": SMALL, "encoder": "momentum" if entries else "query"}
-    release = zoo.convert(written(tmp_path, state, **entries), "timm", tmp_path / "out", **options)
+    file = written(tmp_path, state, **entries)
+    if how == "tutorial":  # PyTorch's own
+        torch.save({"model_state_dict": state, "epoch": 1, "loss": 0.5}, file)
+    release = zoo.convert(file, "timm", tmp_path / "out", **options)
     torch.testing.assert_close(release.load(head="centers").eval()(made.images()), expected)
 
 
@@ -103,6 +106,9 @@ def test_what_a_file_cannot_say_is_refused(tmp_path: Path, model: Any) -> None:
     ):
         file = written(tmp_path, model.state_dict(), args=settings(**said))
         assert named in made.refusal(file, "timm", tmp_path)
+    grey = randomised(timm.create_model(SMALL, num_classes=5, in_chans=1)).state_dict()
+    file = written(tmp_path, grey, args=settings(model_kwargs={"in_chans": 1}))
+    assert "expected input" in made.refusal(file, "timm", tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.int8], ids=str)

@@ -119,12 +119,12 @@ def convert(
         order = label_order or (None if plain else "plain")
         class_names = _class_names(labels, order, classes)
         if class_counts is not None:
-            counts = torch.tensor([int(count) for count in _listed(class_counts, "class counts")])
-            if len(counts) != classes or (counts < 0).any():
-                raise ReleaseError(f"class counts: found {counts.tolist()}, expected {classes} from 0")
-            centers = centers and centers._replace(class_counts=counts)
-    except (ReleaseError, AssertionError, TypeError, ValueError, LookupError) as error:  # from what it states
-        raise ReleaseError(f"{file}: {error}") from None
+            counts = [str(count) for count in _listed(class_counts, "class counts")]
+            if len(counts) != classes or not all(re.fullmatch("[0-9]{1,15}", count) for count in counts):
+                raise ReleaseError(f"class counts: found {few(counts)}, expected {classes} whole numbers")
+            centers = centers and centers._replace(class_counts=torch.tensor([*map(int, counts)]))
+    except (ReleaseError, AssertionError, RuntimeError, TypeError, ValueError, LookupError) as error:
+        raise ReleaseError(f"{file}: {str(error) or type(error).__name__}") from None  # from what it states
     tag = re.sub(r"[^a-z0-9]+", "_", f"{family}_{file.name.partition('.')[0]}".lower()).strip("_")
     name = name or f"{arch}.{tag}"[:MAX_NAME].rstrip("_")
     target = RUNS / name if out is None else Path(out)

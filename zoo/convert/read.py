@@ -17,7 +17,7 @@ from torch import Tensor
 from zoo.convert.families import PUBLISHED
 from zoo.errors import ReleaseError, did_you_mean, few
 
-_WEIGHTS = ("state_dict", "model")  # entries that hold the trained weights
+_WEIGHTS = ("state_dict", "model", "model_state_dict", "net", "weights")  # hold the trained weights
 _TRAINING = {  # entries of the training's state and settings, with tensors or not
     *("args", "hyper_parameters", "opt", "optimizer", "optimizer_states", "amp", "amp_scaler", "scaler"),
     *("lr_scheduler", "lr_schedulers", "scheduler", "callbacks", "loops", "criterion", "contrast"),
