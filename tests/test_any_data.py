@@ -415,3 +415,20 @@ def test_images_beside_the_parts_are_named_and_a_release_among_the_images_is_ref
     with pytest.raises(TrainingError, match=r"where its pictures would be training images"):
         zoo.pretrain(CE, data=tmp_path / "flat", out=tmp_path / "flat" / "runs" / "x")
     assert not (tmp_path / "flat" / "runs").exists()
+
+
+def test_an_unreadable_test_image_can_be_replaced_after_the_training(folder, tmp_path):
+    for file in Path(folder.root).rglob("*.png"):
+        target = tmp_path / "photos" / file.relative_to(folder.root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    config, root, _ = as_data(tmp_path / "photos")
+    held = root / open_dataset(config, "test", root).name_of(0)
+    whole = held.read_bytes()
+    held.write_bytes(whole[:40])
+    changes = SHORT | {"schedule.warmup_epochs": 0, "training.drop_last": True}
+    given = {"data": tmp_path / "photos", "out": tmp_path / "out", "overrides": changes}
+    with pytest.raises(DataError, match=r"cannot be read: .*; trained already"):
+        zoo.pretrain(CE, **given)
+    held.write_bytes(whole)
+    assert zoo.pretrain(CE, **given, resume=True).metrics["evaluations"]

@@ -118,7 +118,10 @@ def pretrain(
             if stages:
                 model = stages[-1].objective
             if first:
-                finish(planned, model, stages, sets, run.path, out, ranks=ranks.size, images=images)
+                try:
+                    finish(planned, model, stages, sets, run.path, out, ranks=ranks.size, images=images)
+                except DataError as error:
+                    raise DataError(f"{error}; trained already: mend it, then --resume measures") from None
             ranks.barrier()
     return hub.open(out)
 
