@@ -52,7 +52,7 @@ def evaluate(
 
 def embed(
     name: str = NAME,
-    data: str = Option(..., "--data", help=DATA.help),
+    data: str = Option(..., "--data", help='Folder, file, or spec ("cifar100:DIR").'),
     out: Path = Option(..., "--out", help="File to write: .npz or .parquet (needs pyarrow)."),
     split: str | None = Option(None, "--split", help="train or test. Default: all of a folder, else test."),
     max_bad_images: int = BAD_IMAGES,

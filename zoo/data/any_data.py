@@ -57,7 +57,7 @@ def as_data(data: Data) -> Given:
     found = None if root is None else detect(root)
     if (config := config or found) is None:
         some = next(iter(sources.image_files(path)), "no images")  # e.g. Train/cat/1.png
-        raise DataError(f'data: found {some} in "{data}", expected [train/]CLASS/IMAGE, images or parquet')
+        raise DataError(f'data: found {some} in "{data}", expected [train/]CLASS/IMAGE, images or a table')
     source = config.source
     if found and type(found.source) is type(source) and not {"train", "test"} & source.model_fields_set:
         parts = source.model_copy(update=found.source.model_dump(include={"train", "test"}))

@@ -260,7 +260,7 @@ def _read(config: DataConfig, source: Source, split: Split, root: Root) -> Image
     """Return a split of a source; DataError if a release cannot record its name or class names."""
     if isinstance(source, Memory):
         if split not in (sets := getattr(root, "sets", {})):
-            raise DataError(f"{source.name}: found no images to {split} on, expected them in Python as data")
+            raise DataError(f'{source.name}: found no part "{split}", expected it in Python as data')
         found: ImageDataset = sets[split]
     else:
         if not isinstance(root, str | Path) and source.kind != "digits":

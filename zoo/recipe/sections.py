@@ -154,15 +154,15 @@ class FromCenters(Config):
     """Start the head from the centers of `init`; cross-entropy, or with `prior` Balanced Softmax."""
 
     name: Literal["from_centers"]
-    prior: bool = Field(description="Add the log class prior to the logits in training (Balanced Softmax).")
+    prior: bool = Field(False, description="Train with the log class prior added (Balanced Softmax).")
 
 
 class NearestCenter(Config):
     """No training: predict the nearest learned center of `init`, or class mean of its features."""
 
     name: Literal["nearest_center"]
-    centers: Literal["learned", "means"] = Field(description="Of `init`, or class means of features.")
-    similarity: Literal["logit", "cosine", "euclidean"] = Field(description="`logit`: w x + b.")
+    centers: Literal["learned", "means"] = Field("means", description="`learned`: of `init`.")
+    similarity: Literal["logit", "cosine", "euclidean"] = Field("cosine", description="`logit`: w x + b.")
 
 
 _Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter
