@@ -21,7 +21,7 @@ from zoo.functional import _streaming, contrastive
 @pytest.fixture(autouse=True, params=[12, 2**18])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small problems have many blocks of keys, whole and cut off, or one."""
-    monkeypatch.setitem(_streaming.BLOCK, "cpu", request.param)
+    monkeypatch.setattr(_streaming, "CPU_BLOCK", request.param)
     monkeypatch.setattr(contrastive, "KEPT", request.param)
 
 

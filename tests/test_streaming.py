@@ -30,7 +30,7 @@ def test_a_second_derivative_is_refused_not_wrong() -> None:
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e30])
 def test_scores_neither_overflow_nor_vanish(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_streaming.BLOCK, "cpu", 12)  # many blocks of keys
+    monkeypatch.setattr(_streaming, "CPU_BLOCK", 12)  # many blocks of keys
     monkeypatch.setattr(contrastive, "KEPT", 12)
     q, z = unit(5, 3, seed=0) * scale, unit(30, 3, seed=1)
     torch.testing.assert_close(log_sum_exp(q, z), (q @ z.T).logsumexp(dim=1))
@@ -99,7 +99,7 @@ def test_no_matrix_of_scores_is_made_or_kept_and_nothing_waits(name: str) -> Non
     p = learned(problem(n, k, d, 500, tau=0.3, dtype=torch.float32))  # nor one of keys times classes
     largest, kept = watched(lambda: LOSSES[name].ours(p), vars(p).values())
     scores = 4 * n * n if name == "nt_xent" else n * k
-    assert largest <= max(scores // (3 if "hard" in name else 8), k * (d + 1), _streaming.BLOCK["cpu"])
+    assert largest <= max(scores // (3 if "hard" in name else 8), k * (d + 1), _streaming.CPU_BLOCK)
     assert kept <= 4 * k * d
     # and the measure can tell
     assert watched(lambda: (p.q @ p.queue.T).logsumexp(dim=1).mean(), [p.q, p.queue])[0] >= n * k

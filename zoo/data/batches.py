@@ -26,8 +26,7 @@ from zoo.data.views.transforms import Draws, to_device
 from zoo.errors import DataError
 from zoo.release.tensors import to_rgb
 
-# At 32 pixels, 128 images and their intermediate results fit into a core's cache of 2 MiB.
-CPU_PART = 128
+CPU_PART = 128  # images of 32 pixels that fit, with intermediate results, into a core's cache of 2 MiB
 DETAIL = 1.5  # JPEGs decoded at a lower scale keep at least this many pixels per output pixel and side
 View = Sequence[ops.Op]
 Key = tuple[int, ...]  # epoch, index of the image; if images may repeat in an epoch, also the position in it
@@ -95,20 +94,22 @@ class TensorViews:
         """
         mean, std = to_device(torch.tensor([self._mean, self._std]), images.device).view(2, 3, 1, 1)
         total = len(images) if total is None else total
-        own_cache = (CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel()))
-        step, few = own_cache if images.device.type == "cpu" else (total, total)
+        # rows whose numbers are drawn together, and rows that are changed together: what fits into a cache
+        of_cpu = CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel())
+        drawn, at_once = of_cpu if images.device.type == "cpu" else (total, total)
         views: list[Tensor] = []
-        for first in range(0, total, step):  # draw for all parts, even those without rows of this rank
-            size = min(step, total - first)
-            own = [min(max(edge - first, 0), size) for edge in (start, start + len(images))]
-            state = generator.get_state() if few < size else None
-            for row in range(own[0], max(own[1], own[0] + 1), few):
-                if state is not None:  # large images: process few at once, repeating the draws of the part
+        for first in range(0, total, drawn):  # draw for all parts, even those without rows of this rank
+            size = min(drawn, total - first)
+            low, high = (min(max(edge - first, 0), size) for edge in (start, start + len(images)))
+            state = generator.get_state() if at_once < size else None
+            for row in range(low, max(high, low + 1), at_once):
+                if state is not None:  # large images, few at once: repeat the draws of the part
                     generator.set_state(state)
-                here = slice(first + row - start, first + min(row + few, own[1]) - start)
+                end = min(row + at_once, high)
+                here = slice(first + row - start, first + end - start)
                 for place, view in enumerate(self._views):
                     pixels = images[here].contiguous() * (1 / 255)
-                    done = augment(pixels, view, Draws(generator, size, row, min(row + few, own[1])))
+                    done = augment(pixels, view, Draws(generator, size, row, end))
                     if place == len(views):
                         views.append(done.new_empty(len(images), *done.shape[1:]))
                     torch.sub(done, mean, out=views[place][here]).div_(std)
@@ -142,8 +143,7 @@ def random_crops(dataset: ImageDataset, size: int | None, views: Any, seed: int,
 
     If a JPEG is decoded at a lower scale (see `DETAIL`), edges move by up to half a pixel of that scale.
     """
-    crops = list[Tensor]()
-    index = key[1]
+    crops, index = list[Tensor](), key[1]
     with open_image(dataset.item(index), dataset.name_of(index)) as stored, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive_seed("views", seed, *key))  # which torchvision uses
         image = stored if size is None else scaled_to_square(to_rgb(stored), size)

@@ -180,8 +180,8 @@ def data_words(facts: Mapping[str, Any]) -> str:
     if tail:
         words.append(f"long tail {tail['imbalance']:g}")
     if subset:
-        few = subset.get("per_class")
-        words.append(f"{few} labels a class" if few else f"{100 * subset['fraction']:g} % of labels")
+        count = subset.get("per_class")
+        words.append(f"{count} labels a class" if count else f"{100 * subset['fraction']:g} % of labels")
     return ", ".join(words)
 
 

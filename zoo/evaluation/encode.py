@@ -252,7 +252,7 @@ def open_encoder(
             model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
         input_of = preprocess_of(model, preprocess)
         if not classifies:
-            check_encoder(model, input_of.input_size)
+            refuse_classifier(model, input_of.input_size)
         return Encoder(model, input_of, device=place, workers=workers or 0)
     release = hub.open(given)
     if preprocess is not None:
@@ -322,7 +322,7 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
     return Preprocess(**parse(Input, plain, where, ZooError).model_dump())
 
 
-def check_encoder(model: nn.Module, size: int) -> None:
+def refuse_classifier(model: nn.Module, size: int) -> None:
     """Raise `ZooError` if a model does not accept images `[B, 3, size, size]`, or ends in a classifier.
 
     A classifier is timm's own, or a last linear layer with as many outputs as ImageNet has classes.

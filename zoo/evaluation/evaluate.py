@@ -122,7 +122,7 @@ def _evaluate(
         train_set = open_split(config, "train", root)
         if not is_own:  # for its own data the training has warned already
             warn_of_shared(train_set, test_set)
-    searched = (train_set if reads_training else None) or test_set
+    searched = test_set if train_set is None or not reads_training else train_set
     if not classifies and (searched.class_counts > 0).sum() < 2:
         raise DataError(f"{protocol.protocol}: found images of 1 class, expected two or more")
     if release is not None and isinstance(protocol, ClassifierProtocol):
@@ -132,7 +132,7 @@ def _evaluate(
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
     probe_data = ProbeData(encoder, train_set, test_set)
-    return measure(protocol, probe_data, test_set, centers, run, learned_elsewhere=not is_own)
+    return measure(protocol, probe_data, test_set, centers, run, own=is_own)
 
 
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:

@@ -67,8 +67,8 @@ class ProbeData:
         require_same_classes(given[0].class_names, given[-1].class_names)
         empty = given[0].subset([])
         self.encoder = encoder
-        self.train_set = (train_set or empty).with_candidates(None)  # probes read true labels
-        self.test_images = (test_set or empty).without_labels()
+        self.train_set = (empty if train_set is None else train_set).with_candidates(None)  # true labels
+        self.test_images = (empty if test_set is None else test_set).without_labels()
 
     @cached_property
     def train(self) -> Features:
@@ -88,7 +88,7 @@ def measure(
     centers: Centers | None = None,
     run: ProbeRun | None = None,
     *,
-    learned_elsewhere: bool = False,
+    own: bool = True,
 ) -> dict[str, Any]:
     """Run one protocol and return its entry of metrics.json.
 
@@ -98,8 +98,8 @@ def measure(
         test_set: the test images of `data`, with their labels.
         centers: the learned centers, for `classifier`; None for a model that ends in a classifier.
         run: where `linear_full` and `semi_supervised` keep their state.
-        learned_elsewhere: the images are not the release's own: for `classifier`, many, medium and few are
-            then defined by the class counts of the centers, if known.
+        own: whether the images are the release's own; for `classifier` on others, many, medium and few are
+            defined by the class counts of the centers, if known.
 
     Raises:
         Interrupted: when a training is stopped by a signal, with its state saved.
@@ -109,9 +109,10 @@ def measure(
         logging.getLogger("zoo").info("measuring: %s, %d test images", protocol.protocol, len(test_set))
     with interruptible(lambda: "what was trained so far is kept") if trains else nullcontext():
         answer, chosen = run_protocol(protocol, data, centers, run)
-    trained_on, tested_on = data.train_set.describe() if len(data.train_set) else None, test_set.describe()
+    trained_on = data.train_set.describe() if len(data.train_set) else None
+    tested_on = test_set.describe()
     counts = None if trained_on is None else torch.as_tensor(data.train_set.class_counts)
-    elsewhere = isinstance(protocol, of.ClassifierProtocol) and (learned_elsewhere or trained_on is None)
+    elsewhere = isinstance(protocol, of.ClassifierProtocol) and (not own or trained_on is None)
     if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
     labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
@@ -133,7 +134,7 @@ def measure(
         "protocol": protocol.protocol,
         "data": data_words(trained_on or tested_on),
         "split": "test",
-        "own": not learned_elsewhere,
+        "own": own,
         **headline(metrics),
         "train_set": trained_on,
         "test_set": tested_on,

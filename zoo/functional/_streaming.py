@@ -10,12 +10,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-BLOCK, GPU_BLOCK = {"cpu": 2**18}, 2**22  # elements in a block, by device type
+CPU_BLOCK, GPU_BLOCK = 2**18, 2**22  # elements in a block
 
 
 def row_blocks(count: int, width: int, device: torch.device) -> list[slice]:
     """Split `count` rows of `width` elements into blocks that fit a CPU core's cache or fill a GPU."""
-    rows = max(BLOCK.get(device.type, GPU_BLOCK) // max(width, 1), 1)
+    elements = CPU_BLOCK if device.type == "cpu" else GPU_BLOCK
+    rows = max(elements // max(width, 1), 1)
     return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 

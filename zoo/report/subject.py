@@ -83,7 +83,7 @@ class Subject:
     @cached_property
     def gradients(self) -> dict[str, Array]:
         """Mean gradient norm of each class `[C]` over the training."""
-        found = {key: class_means(self.class_rows, key, len(self.class_counts)) for key in GRADIENTS}
+        found = {key: mean_by_class(self.class_rows, key, len(self.class_counts)) for key in GRADIENTS}
         return {key: values for key, values in found.items() if values is not None}
 
     @property
@@ -149,7 +149,7 @@ def _accuracies(subject: Subject) -> dict[str, float]:
     return found
 
 
-def class_means(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
+def mean_by_class(class_rows: Sequence[Row], key: str, classes: int) -> Array | None:
     """Return a per-class quantity's mean over a training `[C]`: NaN for classes without it, None if all are.
 
     Rows of classes.jsonl are weighted by images of the class for `feature_gradient`, else by observed steps.
