@@ -126,11 +126,12 @@ class _Loop:
                 show_first_step(time.monotonic() - began, stepper.steps - done)
 
             # reduced on the hosts, so that all ranks act alike without waiting for a device
-            late = time.monotonic() - self._saved_at >= 60 * (section.checkpoint_minutes or math.inf)
-            number, save, bad = self._ranks.all_reduce_max(max(stop, default=0), late, bool(self._trouble))
+            due = time.monotonic() - self._saved_at >= 60 * (section.checkpoint_minutes or math.inf)
+            caught, late, bad = self._ranks.all_reduce_max(max(stop, default=0), due, bool(self._trouble))
             by_epoch = done % per_epoch == 0 and done // per_epoch % section.checkpoint_every == 0
+            save = bool(caught or late or by_epoch or done == stepper.steps)
             evaluate = monitor is not None and monitor.due(done)
-            wait = bool(number or save or by_epoch or done == stepper.steps or evaluate)
+            wait = save or evaluate  # for the device
 
             if wait or done % section.log_every == 0:
                 self._metrics.close({**self._facts(), "lr": stepper.lr})
@@ -142,10 +143,10 @@ class _Loop:
             if evaluate and monitor is not None:
                 self._log({**self._facts(), **monitor.evaluate(done)}, report)
                 over, self._metrics = monitor.should_stop, Metrics(self._ranks)  # restarts its clock
-            if number or save or by_epoch or done == stepper.steps or over:
+            if save or over:
                 self._save()
-            if number:
-                stopped = f"stopped by {signal.Signals(number).name} after step {done} of {stepper.steps}"
+            if caught:
+                stopped = f"stopped by {signal.Signals(caught).name} after step {done} of {stepper.steps}"
                 raise Interrupted(f"{stopped}; {self.kept()}. Use --resume to go on")
             if over:
                 break
