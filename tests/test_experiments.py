@@ -82,6 +82,8 @@ def test_runs_share_a_row_if_the_seed_alone_differs() -> None:
     made = tabulate(runs)
     assert list(made.frame["accuracy"]) == ["51.4 ± 1.1", "40.0", "30.0"]
     assert list(made.frame["seeds"]) == ["n = 5", "n = 1", "n = 1"]
+    assert "later trainings with the same seeds, not counted: 1" in made.notes
+    assert made.frame["notes"][0] != made.frame["notes"][1]
     assert made.frame["recipe"][1] == f"{PACO}, tau 0.2" and "ab" * 4 in made.frame["data"][2]
 
 

@@ -90,7 +90,11 @@ def tabulate(records: list[RunRecord]) -> Results:
     trainings with one seed the earliest counts, since they are not independent samples.
     """
     runs = pd.DataFrame([_described(run, records) for run in records])
+    runs["repeats"] = runs.groupby(["group", "seeds"])["date"].transform("size") - 1
     runs = runs.sort_values("date").drop_duplicates(["group", "seeds"])
+    for own, repeats in zip(runs["notes"], runs.groupby("group")["repeats"].transform("sum"), strict=True):
+        if repeats:
+            own.append(f"later trainings with the same seeds, not counted: {repeats}")
     runs["data"] = runs.groupby("images")["data"].transform(lambda names: min(names, key=len))
     ambiguous = runs.groupby("data")["images"].transform("nunique") > 1
     runs["data"] += (", images " + runs["images"].str[:8]).where(ambiguous, "")
