@@ -77,7 +77,7 @@ class Ranks:
         """Return the names that any rank has, sorted; on the hosts, without waiting for a GPU."""
         found: list[Any] = [[*names]] * self.size
         if not self.alone:
-            dist.all_gather_object(found, found[0], group=self._patient)
+            dist.all_gather_object(found, found[0])  # on the CPU, like a ballot
         return sorted({name for each in found for name in each})
 
     def broadcast_from_first(self, compute: Callable[[], _T]) -> _T:
