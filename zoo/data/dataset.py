@@ -367,7 +367,7 @@ def table_rows(
         return of_kind or [key for key, dtype in types.items() if dtype.startswith(others)]
 
     images = find(image, "img", Image, ("dict", "binary", "large_binary"))
-    labels = find(label, "label", ClassLabel, ("int", "uint", "string", "large_string"))
+    labels = find(label, "label", ClassLabel, ("int", "uint", "bool", "string", "large_string"))
     nested = [name for name in labels if types.get(name, "").lower().endswith(("list", "sequence"))]
     if len(images) != 1 or len(labels) > 1 or nested or not {*images, *labels} <= types.keys():
         expected = "one of images and one of labels, or image= and label= that say which"

@@ -61,6 +61,7 @@ def _check_classes(objective: str, dataset: ImageDataset) -> None:
     if len(names) < 2 or unknown or lacking:
         found = f"{len(names)} classes ({few(names)}), {unknown:,} images without a label"
         found += f", no image of {few(lacking)}" if lacking else ""
+        found += " (numbers begin with 0)" if lacking[:1] == ("0",) else ""
         raise DataError(f'data: found {found}; objective "{objective}" expects two or more, all with images')
 
 
