@@ -16,7 +16,7 @@ from tests.data_fixtures import put
 from zoo.config import parse
 from zoo.data import DataConfig, open_dataset
 from zoo.data.any_data import all_as_test, as_data, open_images, resolve
-from zoo.data.config import Folder, Holdout
+from zoo.data.config import Folder, Holdout, Parquet
 from zoo.data.sources import image_files
 from zoo.errors import DataError, TrainingError, ZooError, ZooWarning
 
@@ -347,6 +347,8 @@ def test_a_table_beside_images_does_not_hide_them(tmp_path):
     put(tmp_path, "cat/0.png", "dog/0.png", "features.parquet")
     assert as_data(tmp_path).config.source == Folder(train=".")
     assert classes(tmp_path) == ([0, 1], ("cat", "dog"))
+    put(tmp_path / "tables", "part-0.parquet", "figures/a.png", "figures/b.png", "logo.png")
+    assert as_data(tmp_path / "tables").config.source == Parquet(train="*.parquet"), "nor pictures a table"
 
 
 def test_a_third_folder_of_images_beside_train_and_val_is_no_class(tmp_path):
@@ -371,9 +373,8 @@ def test_what_is_left_out_is_named(tmp_path):
     with pytest.warns(ZooWarning, match="images in test are not used, only those in train, val"):
         config, root, _ = as_data(tmp_path)
     assert open_dataset(config, "train", root).class_names == ("a",)
-    (tmp_path / "train" / "a" / "4.HEIC").touch()
-    with pytest.warns(ZooWarning, match=r"4\.HEIC skipped"):
-        assert len(open_dataset(config, "train", root)) == 1
+    put(tmp_path, "train/a/4.jfif")
+    assert len(open_dataset(config, "train", root)) == 2
     outside = DataConfig(source=Folder(train=str(tmp_path / "train")))
     with pytest.raises(DataError, match=r"data\.source\.train: found .* inside --data DIR"):
         open_dataset(outside, "train", tmp_path)

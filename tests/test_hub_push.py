@@ -296,8 +296,11 @@ def test_a_branch_has_a_history_of_its_own_and_its_commit_is_no_base_on_main(pus
 def test_a_licence_edited_on_the_hub_is_that_of_every_copy_and_of_what_starts_from_it(pushed, hub, tmp_path):
     edit_card(hub, metadata(license="cc-by-nc-4.0"))
     assert license_of(zoo.open(REPO).path, zoo.open(REPO).config) == "cc-by-nc-4.0"
+    edit_card(hub, metadata(widget=[{"text": "a"}], tags="one-word"))  # which zoo writes none of, and no list
     pulled = zoo.pull(REPO, out=tmp_path / "copy")
     pulled.add_evaluation(EVALUATION)
+    push(pulled, hub, base=hub.commits(REPO)[0])
+    assert card_of(hub).data.widget == [{"text": "a"}] and "contrastive-zoo" in card_of(hub).data.tags
     assert pulled.config["pretrained_cfg"]["license"] == "cc-by-nc-4.0"
     push(pulled, hub)
     assert card_of(hub).data.license == "cc-by-nc-4.0"
@@ -314,10 +317,10 @@ def test_weights_that_somebody_replaced_alone_are_not_overwritten(pushed, releas
 
 
 def test_pictures_are_published_if_the_card_shows_them_and_json_without_a_mark(release, hub):
-    for name in ("patient.png", "mine.png"):
+    for name in ("patient.png", "mine.png", "impatient.png"):
         (release.path / name).write_bytes(b"\x89PNG")
     card = release.path / "README.md"
-    card.write_text(card.read_text().replace(BEGIN, f"{BEGIN}![](mine.png)\n"))
+    card.write_text(card.read_text().replace(BEGIN, f"{BEGIN}![](mine.png) and ![](impatient.png)\n"))
     config = release.path / "config.json"
     config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
     push(release, hub)

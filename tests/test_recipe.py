@@ -111,6 +111,17 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
     assert expected in str(error.value) and "\n" not in str(error.value)
 
 
+def test_overrides_are_set_in_their_order() -> None:
+    section = "training.ema={decay: 0.9}"
+    changes = ["training.ema.decay=0.8", section, "training.ema.decay=0.7"]
+    found = [Recipe.load(PACO, given).training.ema.decay for given in (changes, [*changes, section])]
+    assert found == [0.7, 0.9]
+    assert Recipe.load(PACO, {" training.epochs ": 2}).training.epochs == 2
+    for wrong in ({"": 3}, {"training.": 3}, [None], [1]):
+        with pytest.raises(RecipeError, match=r"expected KEY\.KEY=VALUE"):
+            Recipe.load(PACO, wrong)
+
+
 def test_overrides_reach_into_lists_and_are_recorded() -> None:
     recipe = Recipe.load(PACO, ["objective.tau=0.3", "views.train.0.0.degrees=5.0", "training.clip_grad=1.0"])
     again = Recipe.from_yaml(recipe.to_yaml(), "again", ["objective.feature_transform.start_epoch=2"])
@@ -181,6 +192,7 @@ def test_an_objective_of_ones_own_is_registered_at_any_time(own_objectives: None
         (own_objective(Config=ObjectiveConfig), "expected an Objective whose Config has name"),
         (own_objective(Config=SHIPPED["moco"]), 'objective Own: "moco" is another objective'),
         (type("Own", (), {"Config": own_objective().Config}), "expected an Objective"),
+        (own_objective(num_views=1), "objective Own: num_views: expected in its Config"),
         (own_objective(Config=type("C", (BaseModel,), {"__annotations__": NAMED})), "expected an Objective"),
     ],
 )

@@ -30,7 +30,7 @@ def evaluate(
     resume: bool = RESUME,
 ) -> None:
     """Evaluate an encoder, by default with the settings that the release records."""
-    chosen = as_overrides(settings or ())
+    chosen = dict(as_overrides(settings or ()))
     check_early(name, data=data, out=out)
     from zoo.evaluation.light import parse_protocol
 

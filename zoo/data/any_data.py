@@ -70,9 +70,12 @@ def _config(source: Any, *, has_test: bool = False) -> DataConfig:
 
 
 def detect(root: Path) -> DataConfig | None:
-    """Detect a folder's layout: parquet by split, [train/]CLASS/IMAGE, only images, any parquet, or None."""
-    others = _config(Parquet(train="*.parquet")) if sources.split_files(root, "*.parquet") else None
-    return _split_tables(root) or _detect_tree(root) or others
+    """Detect a folder's layout: parquet by split, [train/]CLASS/IMAGE, any parquet, only images, or None."""
+    tables = _split_tables(root)
+    if tables or not sources.split_files(root, "*.parquet"):
+        return tables or _detect_tree(root)
+    classes = {Path(name).parent for name in sources.image_files(root)} - {Path()}
+    return _detect_tree(root) if len(classes) > 1 else _config(Parquet(train="*.parquet"))
 
 
 def _split_tables(root: Path) -> DataConfig | None:

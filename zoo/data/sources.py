@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +20,7 @@ from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
 from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, table_rows, to_dataset
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
-from zoo.errors import DataError, ZooWarning, did_you_mean, few
+from zoo.errors import DataError, did_you_mean, few
 from zoo.files import list_names, read_text
 from zoo.hub.names import cached_commit
 from zoo.release.schema import CLASS_NAMES, invalid_class_name
@@ -34,7 +33,7 @@ _CIFAR_TABLES = {
     for kind, label in (("cifar10", "label"), ("cifar100", "fine_label"))
 }
 _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
-_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as torchvision
+_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".jfif")
 
 
 def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore:
@@ -125,10 +124,6 @@ def image_files(folder: Path) -> list[str]:
         inner[:] = [name for name, target in real.items() if target not in above[place]]  # no loops of links
         above |= {f"{place}/{name}": above[place] | {real[name]} for name in inner}
         found.append((place, sorted(filter(_is_image, names))))
-        if other := [name for name in names if name.lower().endswith((".jfif", ".gif", ".heic", ".avif"))]:
-            warnings.warn(
-                ZooWarning(f'"{place}": {few(other)} skipped; save them as PNG or JPEG'), stacklevel=2
-            )
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
     return [place + name for place, names in inside for name in names]
 

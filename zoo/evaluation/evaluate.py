@@ -15,7 +15,7 @@ from torch import nn
 from zoo.config import parse
 from zoo.data import DataConfig, ImageDataset, open_dataset
 from zoo.data.any_data import Data, Given, all_as_test, as_data, resolve
-from zoo.data.dataset import OtherImages, Root, Split
+from zoo.data.dataset import OtherImages, Root, Split, data_words
 from zoo.data.sources import data_name, has_training_split
 from zoo.errors import DataError, ZooError, ZooWarning, did_you_mean, few
 from zoo.evaluation.encode import Encoder, open_encoder
@@ -82,9 +82,10 @@ def evaluate(
     place = as_data(data) if release is None else own_data(release, data)
     recorded = dict[str, dict[str, Any]]()
     if release is not None and place.is_own:
+        words = data_words(release.config["zoo"]["dataset"])
         for entry in reversed(release.metrics["evaluations"]):  # the first of several wins
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-            if entry.get("own", True):
+            if entry.get("own", (entry["data"], entry["split"]) == (words, "test")):
                 recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
     # report every mistake before anything is measured
     protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]
@@ -110,17 +111,17 @@ def _evaluate(
     encoder: Encoder, place: Given, protocol: Protocol, centers: Centers | None, run: ProbeRun
 ) -> dict[str, Any]:
     """Run one of the protocols, reusing features that earlier ones left in `encoder`."""
-    (config, root, is_own), release = place, encoder.release
+    (config, root, own), release = place, encoder.release
     classifies = isinstance(protocol, ClassifierProtocol)
     reads_training = not classifies and getattr(protocol, "gallery", "train") == "train"
-    if not is_own and not reads_training:
+    if not own and not reads_training:
         config = all_as_test(config)
-    open_split = partial(open_own, release) if release is not None and is_own else open_dataset
+    open_split = partial(open_own, release) if release is not None and own else open_dataset
     test_set, train_set = open_split(config, "test", root), None
     # a classifier model may have been trained on other data, so the training images here do not count
     if reads_training or (has_training_split(config, root) and not (release is None and classifies)):
         train_set = open_split(config, "train", root)
-        if not is_own:  # for its own data the training has warned already
+        if not own:  # for its own data the training has warned already
             warn_of_shared(train_set, test_set)
     searched = test_set if train_set is None or not reads_training else train_set
     if not classifies and (searched.class_counts > 0).sum() < 2:
@@ -131,8 +132,7 @@ def _evaluate(
             warnings.warn(told, ZooWarning, stacklevel=2)
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
-    probe_data = ProbeData(encoder, train_set, test_set)
-    return measure(protocol, probe_data, test_set, centers, run, own=is_own)
+    return measure(protocol, ProbeData(encoder, train_set, test_set), test_set, centers, run, own=own)
 
 
 def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:

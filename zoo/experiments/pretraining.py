@@ -154,8 +154,8 @@ def plan_finetuning(
 
     The arguments are those of `finetune`.
     """
-    changes = as_overrides(overrides) | {"init.release": hub.resolve(init).spelling}
-    changes |= {} if head is None else {"init.head": head}
+    changes = [*as_overrides(overrides), ("init.release", hub.resolve(init).spelling)]
+    changes += [] if head is None else [("init.head", head)]
     if recipe is not None:
         return plan_pretraining(recipe, data=data, overrides=changes)
     config, root, _ = own_data(hub.open(init), data)
@@ -178,7 +178,7 @@ def finetune(
     "centers", "means", or None for the recipe's own. The recipe usually has the objective `classify`; None:
     made by `zoo.recipe.planning.make`. `out` is by default `runs/NAME_finetuned`, with the recipe's name.
     """
-    own = any(key.startswith("data.") for key in as_overrides(overrides))
+    own = any(key.startswith("data.") for key, _ in as_overrides(overrides))
     if recipe is None and data is None and not own:  # training on the release's own data would be a surprise
         raise DataError("finetune: found no recipe and no data, expected one of them, e.g. --data DIR")
     planned, root = plan_finetuning(recipe, init=init, head=head, data=data, overrides=overrides)

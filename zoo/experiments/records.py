@@ -146,7 +146,8 @@ def from_release(release: Release) -> RunRecord:
         raise ReleaseError(f"{release.path}: {format.METRICS} has no training.epochs, expected a training")
     data = config["dataset"]
     words, counts = data_words(data), data["class_counts"] if data.get("num_classes") else {}
-    own = [entry for entry in release.metrics["evaluations"] if entry.get("own", True)]
+    of_name = (words, "test")  # older entries have only the name of their data
+    own = [e for e in release.metrics["evaluations"] if e.get("own", (e["data"], e["split"]) == of_name)]
     began, stopping = describe_origins(plain), training.get("early_stopping")
     noted = [f"its training {began}, whose epochs and time are not counted here"] if began else []
     noted += [f"early stopping chose the epoch by {stopping['metric']}"] if stopping else []

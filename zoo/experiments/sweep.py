@@ -157,12 +157,10 @@ def compare(
     """
     start = init.name if isinstance(init, Release) else Path(hub.named(init)).name
     changes = as_overrides(overrides)
-    if decided := [key for key in changes if key.startswith(_DECIDED)]:
+    if decided := [key for key, _ in changes if key.startswith(_DECIDED)]:
         found = f'overrides (--set): "{decided[0]}"'
         raise ZooError(f"{found}: the comparison sets it; give methods, or seeds")
-    base, root = plan_finetuning(
-        recipe, init=init, head="fresh", data=data, overrides=as_overrides(PLAIN) | changes
-    )
+    base, root = plan_finetuning(recipe, init=init, head="fresh", data=data, overrides=[*PLAIN, *changes])
     chosen = {str(each): METHODS.get(str(each), each) for each in (METHODS if methods is None else methods)}
     vary = {"method": chosen, "evaluation": [[{"protocol": "classifier"}]]}
     question = f"{start}: {base.backbone.arch}, {base.training.epochs} epochs, percent on the test split"

@@ -111,9 +111,9 @@ def pull(
     if ref.kind == "hub":
         record_base(out, ref.target, release.path.name)
     pulled = Release.at(out)
-    license, recorded = license_of(out, pulled.config), pulled.config["pretrained_cfg"]["license"]
-    is_edited = not pulled.is_plain and license != recorded  # on the Hub, in the card alone
-    return pulled.with_license(license) if is_edited else pulled
+    license = license_of(out, pulled.config)  # may have been edited on the Hub, in the card alone
+    same = pulled.is_plain or license == pulled.config["pretrained_cfg"]["license"]
+    return pulled if same else pulled.with_license(license)
 
 
 def bases_of(folder: Path, repo_id: str) -> list[str]:
@@ -124,15 +124,16 @@ def bases_of(folder: Path, repo_id: str) -> list[str]:
 
 def record_base(folder: Path, repo_id: str, commit: str) -> None:
     """Record a commit that a folder was pulled from or pushed to."""
-    commits = [*dict.fromkeys([commit, *bases_of(folder, repo_id)])]
-    record = {**read_json_or_empty(folder / _RECORD), repo_id: commits}
+    record = read_json_or_empty(folder / _RECORD)
+    record[repo_id] = [*dict.fromkeys([commit, *bases_of(folder, repo_id)])]
     write_text(folder / _RECORD, json.dumps(record) + "\n")
 
 
 def is_release_file(name: str, card: str = "") -> bool:
     """Whether a file at the top of a folder belongs to a release: zoo's own, or a picture in its `card`."""
     own = (*_TEXTS, *TENSORS, format.EXAMPLE, *(f"{drawn}.png" for drawn in format.DRAWN))
-    return name in own or (name in card and format.PICTURE.fullmatch(name) is not None)
+    shown = any(f"{mark}{name}" in card for mark in "('\"/")
+    return name in own or (shown and format.PICTURE.fullmatch(name) is not None)
 
 
 def release_files(folder: Path) -> dict[str, Path]:

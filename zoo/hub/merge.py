@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard, ModelInfo
 
 from zoo.errors import ReleaseError
 from zoo.files import write_atomic, write_text
-from zoo.hub.fetch import TENSORS, is_release_file, local_folder, release_files
+from zoo.hub.fetch import TENSORS, local_folder, release_files
 from zoo.hub.names import ModelRef
 from zoo.release import Release, card, format, provenance
 from zoo.release.schema import identity
@@ -49,9 +49,9 @@ def merge(release: Release, repo_id: str, base: str | None, now: ModelInfo, toke
     old = _parts(fetched(base), repo_id) if base else {}
     ours, new = _parts(folder, repo_id), _parts(fetched(commit), repo_id)
     stored = {file.rfilename: file.lfs.sha256 for file in now.siblings or () if file.lfs}
-    for name in TENSORS:  # which somebody may have replaced without config.json
-        if stored.get(name, new.get(name)) != new.get(name):
-            raise conflict(name)
+    odd = [name for name in TENSORS if stored.get(name, new.get(name)) != new.get(name)]
+    if odd and base != commit:  # somebody replaced it without config.json
+        raise conflict(odd[0])
     was, here, theirs = (side.get(format.WEIGHTS) for side in (old, ours, new))
     replaced = theirs == was != here  # by new weights on this side
     changed = [key for key in {**old, **ours} if old.get(key) != ours.get(key) and not key.startswith(_CARD)]
@@ -73,7 +73,8 @@ def merge(release: Release, repo_id: str, base: str | None, now: ModelInfo, toke
         return
     if not release.writable:
         raise ReleaseError(f'{folder}: others changed "{repo_id}", and this cannot change; push a copy')
-    names = {key for key in {**merged, **ours} if is_release_file(key, key)} - {format.CONFIG, format.METRICS}
+    names = {key for key in {**merged, **ours} if not key.startswith((_EVALUATION, _CARD))}
+    names -= {format.CONFIG, format.METRICS}
     changed = [name for name in names if merged.get(name) != ours.get(name)]
     source = fetched(commit, format.WEIGHTS in changed)
     for name in changed:
@@ -113,9 +114,8 @@ def _parts(folder: Path, repo_id: str) -> dict[str, Any]:
     for entry in metrics.pop("evaluations"):
         parts[f"{_EVALUATION}{json.dumps(identity(entry), sort_keys=True)}"] = entry
     data["tags"] = sorted({*(data.get("tags") or ())} - {*(expected.pop("tags", None) or ())}) or None
-    for key, value in data.items():
-        if expected.get(key) != value and key not in ("license", "license_name"):
-            parts[f"{_CARD}{key}"] = value
+    edited = {key: value for key, value in data.items() if expected.get(key) != value}
+    parts |= {f"{_CARD}{key}": edited[key] for key in edited if key not in ("license", "license_name")}
     notes = card.NOTES.search(written.text)
     words, rendered = (card.NOTES.sub(r"\1\3", each.text).split() for each in (written, own))
     parts[_NOTES] = notes[2] if notes and notes[2].strip() else None

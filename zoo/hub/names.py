@@ -62,10 +62,9 @@ def named(release: Release | str | Path) -> str | Path:
 
 def cached_commit(folder: Path, kind: str = "models") -> tuple[str, str] | None:
     """Return the repository and commit of a folder in huggingface_hub's cache; None for any other folder."""
-    inside = "" if kind == "models" else "(?:/.*)?"  # data may be in a subfolder
-    snapshot = rf".*/{kind}--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{{40}}){inside}"
+    snapshot = rf".*/{kind}--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{{40}})(/.*)?"  # data may be in a subfolder
     found = re.fullmatch(snapshot, f"/{folder.as_posix()}")
-    return (f"{found[1]}/{found[2]}", found[3]) if found else None
+    return (f"{found[1]}/{found[2]}", found[3]) if found and (kind != "models" or not found[4]) else None
 
 
 def resolve(name: Release | str | Path, revision: str | None = None) -> ModelRef:

@@ -71,10 +71,10 @@ def push(
         if base is None and (commits := bases_of(release.path, repo_id)):
             history = {each.commit_id for each in api.list_repo_commits(repo_id, revision=branch)}
             base = next(filter(history.__contains__, commits), None)  # others are of other branches
-        if format.CONFIG in old and base != parent:
+        if format.CONFIG in old:
             merge(release, repo_id, base, there, token)
             release, branch, contents = prepare(release, repo_id, revision)
-        elif format.CONFIG not in old and (held := [name for name in old if name.endswith(_WEIGHTS)]):
+        elif held := [name for name in old if name.endswith(_WEIGHTS)]:
             raise ReleaseError(f"{ref}: holds {held[0]} of another model; choose another repository")
         made = api.create_commit(  # skips unchanged files and makes no empty commit
             repo_id,

@@ -89,9 +89,8 @@ def mix(config: MixConfig, images: Tensor, labels: Tensor, num_classes: int) -> 
     odd batch is not mixed. timm draws from NumPy's global generator, which is seeded here from torch's CPU
     generator, which the training seeds by (seed, step, rank).
     """
-    mixup = Mixup(
-        config.mixup, config.cutmix, prob=config.probability, label_smoothing=0.0, num_classes=num_classes
-    )
+    given = {"prob": config.probability, "label_smoothing": 0.0, "num_classes": num_classes}
+    mixup = Mixup(config.mixup, config.cutmix, **given)
     even = len(images) // 2 * 2
     before = np.random.get_state()  # noqa: NPY002  # timm's generator
     np.random.seed(int(torch.randint(2**32, (), dtype=torch.int64)))  # noqa: NPY002

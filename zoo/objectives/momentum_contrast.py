@@ -53,11 +53,9 @@ def transform(pairs: Pairs, ft: c.FeatureTransformConfig, *, labelled: bool, ran
     """
     q, k, queue, labels, valid = pairs
 
-    def coefficients(
-        config: c.PositiveExtrapolation | c.NegativeInterpolation, rows: int, dim: int
-    ) -> Tensor:
-        shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, dim)}[config.per]
-        return functional.sample_beta(config.alpha, shape, device=q.device, generator=ranks.generator)
+    def coefficients(part: c.PositiveExtrapolation | c.NegativeInterpolation, rows: int, dim: int) -> Tensor:
+        shape = {"step": (1, 1), "sample": (rows, 1), "dimension": (rows, dim)}[part.per]
+        return functional.sample_beta(part.alpha, shape, device=q.device, generator=ranks.generator)
 
     if ft.negatives is not None:
         permute = functional.permute_within_classes if labelled else functional.permute_filled

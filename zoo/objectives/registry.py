@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar, get_args
 
 from zoo import objectives
-from zoo.errors import ZooError, first_line
+from zoo.errors import ZooError, few, first_line
 from zoo.objectives import config as c
 
 _ObjectiveT = TypeVar("_ObjectiveT", bound=type[Any])
@@ -51,6 +51,8 @@ def register_objective(objective: _ObjectiveT) -> _ObjectiveT:
     if name in SHIPPED or not is_same:  # the same one again: a notebook's cell that runs a second time
         found = f'objective {objective.__name__}: "{name}" is another objective'
         raise ZooError(f"{found}, expected another name")
+    if misplaced := {"num_views", "from_candidates", "without_labels"} & {*dir(objective)}:
+        raise ZooError(f"objective {objective.__name__}: {few(sorted(misplaced))}: expected in its Config")
     objective.Config.learns_centers = objective.centers is not objectives.Objective.centers
     REGISTERED[name] = objective
     return objective

@@ -23,40 +23,41 @@ COMPUTATION = frozenset(
 _NOT_LEARNED = tuple(f"{key}." for key in (*COMPUTATION, "name", "training.seed", "data.source.download"))
 
 ValueT = TypeVar("ValueT")
-Overrides = Sequence[str] | Mapping[str, Any]
-"""`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`."""
+Changes = list[tuple[str, Any]]  # plain values by dotted key, to be set in this order
+Overrides = Sequence[str | tuple[str, Any]] | Mapping[str, Any]
+"""`["training.epochs=1"]`, each value read as YAML, or `{"training.epochs": 1}`; also `Changes`."""
 
 
-def as_overrides(overrides: Overrides, where: str = "overrides: ") -> dict[str, Any]:
-    """Return the changes as plain values by dotted key; of several for one key the last counts.
+def as_overrides(overrides: Overrides, where: str = "overrides: ") -> Changes:
+    """Return the changes in order.
 
     Raises:
         RecipeError: for a text that is not `a.b=c`, or starting with `where`, for a value no recipe can have.
     """
-    if isinstance(overrides, Mapping):
-        return {key: _plain(value, f'{where}"{key}"') for key, value in overrides.items()}
-    changes = dict[str, Any]()
-    for text in [overrides] if isinstance(overrides, str) else overrides:
-        key, equals, value = text.partition("=")
+    changes = list[tuple[str, Any]]()
+    given = overrides.items() if isinstance(overrides, Mapping) else overrides
+    for each in [given] if isinstance(given, str) else given:
+        whole = each if isinstance(each, tuple) else None
+        key, equals, text = (str(whole[0]), "=", str(whole[1])) if whole else str(each).partition("=")
         if not equals or not all(key.strip().split(".")):
-            raise RecipeError(f'--set "{text}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
-        changes[key.strip()] = load_yaml(value, f'--set "{text}"')
+            raise RecipeError(f'--set "{key}{equals}{text}": expected KEY.KEY=VALUE, e.g. objective.tau=0.1')
+        value = _plain(whole[1], f'{where}"{key}"') if whole else load_yaml(text, f'--set "{each}"')
+        changes.append((key.strip(), value))
     return changes
 
 
 def _plain(value: Any, where: str) -> Any:
     """Return NumPy scalars and paths, at any depth, as a recipe has them."""
     try:
-        return json.loads(
-            json.dumps(value, default=lambda x: x.item() if hasattr(x, "item") else os.fspath(x))
-        )
+        text = json.dumps(value, default=lambda x: x.item() if hasattr(x, "item") else os.fspath(x))
     except TypeError:
         raise RecipeError(f"{where}: found {value!r}, expected a plain value as in a recipe") from None
+    return json.loads(text)
 
 
-def value_of(changes: Mapping[str, Any], key: str, otherwise: ValueT) -> ValueT:
-    """Return the changed value of a key; `otherwise` if it is not changed, 0 or of another type."""
-    value = changes.get(key)
+def value_of(changes: Changes, key: str, otherwise: ValueT) -> ValueT:
+    """Return a key's last value; `otherwise` if it is not changed, 0 or of another type."""
+    value = dict(changes).get(key)
     return value if value and type(value) is type(otherwise) else otherwise
 
 

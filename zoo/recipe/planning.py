@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from zoo.data.dataset import Root, data_words
 from zoo.data.sources import data_name
 from zoo.errors import DataError, RecipeError
 from zoo.modules import has_batchnorm
-from zoo.recipe.overrides import Overrides, as_overrides, keys_learned, value_of
+from zoo.recipe.overrides import Changes, Overrides, as_overrides, keys_learned, value_of
 from zoo.recipe.recipe import Recipe
 from zoo.release import Release
 
@@ -59,9 +58,9 @@ def plan_pretraining(
     if not given.is_own:
         own, other = (each.model_dump(mode="json") for each in (made.data, given.config))
         keys = [key for key in ("source", "holdout", "long_tail", "subset") if own.get(key) != other.get(key)]
-        changes = {f"data.{key}": other.get(key) for key in keys} | changes
+        changes = [*((f"data.{key}", other.get(key)) for key in keys), *changes]
         made = Recipe.load(recipe, changes)
-    named = [key for key in keys_learned(changes) if key.startswith(_NAMED) or key == "objective"]
+    named = [key for key in keys_learned(dict(changes)) if key.startswith(_NAMED) or key == "objective"]
     if not value_of(changes, "name", "") and any(not key.startswith("data.source.") for key in named):
         end = "_changed" if "." in made.name else ".changed"
         made = Recipe.load(made, {"name": f"{made.name.removesuffix(end)}{end}"})
@@ -72,7 +71,7 @@ def make(
     kind: str,
     config: DataConfig,
     root: Root,
-    overrides: Mapping[str, Any],
+    overrides: Changes,
     *,
     init: Start = None,
     arch: str | None = None,
@@ -132,7 +131,7 @@ def make(
     }
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, finalize=json.dumps)
     text = environment.from_string(file.read_text("utf-8")).render(start | values)
-    changes = {key: value for key, value in overrides.items() if key != "init.release"}
+    changes = [(key, value) for key, value in overrides if key != "init.release"]
     return Recipe.from_yaml(text, f"{start['arch']}, {kind}", changes)
 
 
@@ -141,7 +140,7 @@ def batch_for(images: int) -> int:
     return min(256, images, max(32, 1 << max(0, (images // 16).bit_length() - 1)))
 
 
-def _of_start(overrides: Mapping[str, Any], init: Start, arch: str | None) -> dict[str, Any]:
+def _of_start(overrides: Changes, init: Start, arch: str | None) -> dict[str, Any]:
     """Return the values that depend only on the initial weights and their input size."""
     known: dict[str, Any] = {"architecture": arch, "model_args": value_of(overrides, "backbone.args", {})}
     if init is not None:

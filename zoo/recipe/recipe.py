@@ -75,10 +75,10 @@ class Recipe(Config):
             return parse(cls, data, where)
         with suppress(RecipeError):  # it may only be complete with overrides
             data = parse(cls, data, where).model_dump(mode="json")
-        for key, value in changes.items():
+        for key, value in changes:
             apply(data, key, value, where)
         recipe = parse(cls, data, where)
-        changed = f" Changed: {', '.join(keys)}." if (keys := keys_learned(changes)) else ""
+        changed = f" Changed: {', '.join(keys)}." if (keys := keys_learned(dict(changes))) else ""
         return recipe.model_copy(update={"description": recipe.description + changed})
 
     @classmethod

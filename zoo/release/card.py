@@ -48,8 +48,10 @@ def render(folder: Path, config: Facts, *, keep: bool = True) -> str:
     about, evaluations = config["zoo"], metrics["evaluations"]
     notes = NOTES.search(format.read_text(old)) if keep and old.is_file() else None
     kept, data = provenance.card_metadata(folder) if keep else {}, _metadata(config, recipe, metrics)
-    data["tags"] = [*dict.fromkeys([*data["tags"], *(kept.pop("tags", None) or ())])]
-    for key in kept.keys() - {*_STATED, "widget", "base_model_relation"}:
+    own = [tag for tag in kept.get("tags") or () if isinstance(kept["tags"], list) and isinstance(tag, str)]
+    data["tags"] = [*dict.fromkeys([*data["tags"], *own])]
+    known = data.to_dict()  # type: ignore[no-untyped-call]
+    for key in sorted(kept.keys() - {*_STATED, *known, "" if "license_name" in known else "license_link"}):
         data[key] = kept[key]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["cell"] = escaped
@@ -90,8 +92,7 @@ def editing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 def with_repo_id(card: str, repo_id: str) -> str:
     """Return the card with `repo_id` as the repository that its code loads from."""
-    found = _ADDRESS.search(card)
-    if found is None:
+    if not (found := _ADDRESS.search(card)):
         return card
     address = re.compile(rf'("(?:hf-hub:)?|https://huggingface\.co/){re.escape(found[1])}(?="|/resolve/)')
     return address.sub(lambda old: f"{old[1]}{repo_id}", card)
@@ -165,9 +166,8 @@ def _loss_and_method(recipe: Facts) -> list[str]:
 
 def bibtex(name: str, recipe: Facts) -> str:
     """Return the BibTeX entries for the objective `name` and for the recipe's other methods; or ''."""
-    objective = recipe.get("objective") or {}
-    parts = {key for key in ("feature_transform", "distill") if objective.get(key)}
-    used = {name, *parts, *_loss_and_method(recipe)}
+    parts = {key for key, value in (recipe.get("objective") or {}).items() if value}
+    used = {name, *parts & {"feature_transform", "distill"}, *_loss_and_method(recipe)}
     text = files("zoo.release").joinpath("citations.bib").read_text(encoding="utf-8")
     entries = re.findall(r"^% of: ([^\n]*)\n(@.*?^\})", text, re.DOTALL | re.MULTILINE)
     return "\n\n".join(entry for words, entry in entries if used & {*words.split()})

@@ -42,7 +42,8 @@ def license_of(folder: Path, config: Mapping[str, Any]) -> str:
     """Return a release's licence: the config's, unless somebody edited it in the card, as on the Hub."""
     license, data = str(config["pretrained_cfg"]["license"]), card_metadata(folder)
     stated = data.get("license_name", data.get("license"))
-    return license if stated in (None, license, *license_on_hub(license)) else str(stated)
+    is_known = not isinstance(stated, str) or stated in (license, *license_on_hub(license))
+    return license if is_known else str(stated)[:200]
 
 
 def start_of(recipe: Mapping[str, Any]) -> str | None:

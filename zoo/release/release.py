@@ -66,8 +66,8 @@ class Release:
     @property
     def metrics(self) -> dict[str, Any]:
         """`{"format": 1, "training": {...}, "evaluations": [...]}`, see `add_evaluation` for an entry."""
-        plain = {"format": 1, "training": {}, "evaluations": []}
-        return plain if self.is_plain else format.read_metrics(self.path)
+        none = {"format": 1, "training": {}, "evaluations": []}
+        return none if self.is_plain else format.read_metrics(self.path)
 
     @property
     def history(self) -> dict[str, Any] | None:

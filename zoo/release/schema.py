@@ -125,7 +125,7 @@ class Evaluation(_Open):
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: _Dataset | None = None
-    own: bool = True  # whether it is on the test split of the data that the release was trained on
+    own: bool | None = None  # whether it is on the test split of the training's data; absent in older entries
     seed: int | None = None
 
 
@@ -187,8 +187,7 @@ def invalid_class_name(names: Sequence[object]) -> int | None:
 
 def recall_k(name: str) -> int | None:
     """Return the k of a recall@k metric such as `recall_at_8`; None for any other metric."""
-    recall = _RECALL.fullmatch(name)
-    return int(recall[1]) if recall else None
+    return int(recall[1]) if (recall := _RECALL.fullmatch(name)) else None
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -138,7 +138,7 @@ def _accuracies(subject: Subject) -> dict[str, float]:
     first: dict[str, Row] = {}
     for entry in subject.evaluations:
         protocol, data = str(entry["protocol"]), str(entry["data"])
-        if not entry.get("own", True):
+        if not entry.get("own", (data, entry["split"]) == (subject.data, "test")):
             protocol += f" on {data.replace(',', '').replace('/', '_')}"
         first.setdefault(protocol, entry)
     found: dict[str, float] = {}

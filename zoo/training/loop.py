@@ -167,7 +167,7 @@ class _Loop:
         checkpoint = Checkpoint(self.done, seconds, state, time.time())
         if self._first:
             if row is not None:
-                self._run.log_classes(row)
+                self._run.append(self._run.classes_file, row)
             self._run.save(checkpoint, keep=self._section.keep_checkpoints)
         self.newest, self._saved_at = checkpoint._replace(state={}), time.monotonic()
 

@@ -74,10 +74,13 @@ class Observation:
             yield False
             return
 
-        def keep(_encoder: nn.Module, _images: Any, features: Tensor) -> None:
-            if self._features is None and features.requires_grad:  # the first call that is trained on
-                self._features = features
-                features.retain_grad()
+        def keep(_encoder: nn.Module, _images: Any, features: Tensor) -> Tensor | None:
+            if self._features is not None or not torch.is_grad_enabled():
+                return None  # the first call with gradients encodes the views that are trained on
+            frozen = not features.requires_grad
+            self._features = features.detach().requires_grad_() if frozen else features
+            self._features.retain_grad()
+            return self._features * 1 if frozen else None  # what the objective may change in place
 
         self._features = None
         hook = self._objective.encoder.register_forward_hook(keep)
