@@ -112,11 +112,12 @@ def test_what_cannot_be_is_refused_by_its_key(name: str, override: str, expected
 
 
 def test_overrides_are_set_in_their_order() -> None:
-    section = "training.ema={decay: 0.9}"
-    changes = ["training.ema.decay=0.8", section, "training.ema.decay=0.7"]
-    found = [Recipe.load(PACO, given).training.ema.decay for given in (changes, [*changes, section])]
-    assert found == [0.7, 0.9]
-    assert Recipe.load(PACO, {" training.epochs ": 2}).training.epochs == 2
+    section = "objective.feature_transform={start_epoch: 3}"
+    key = "objective.feature_transform.start_epoch"
+    changes = [f"{key}=1", section, f"{key}=2"]
+    loaded = [Recipe.load(PACO, given).objective for given in (changes, [*changes, section])]
+    assert [each.feature_transform.start_epoch for each in loaded] == [2, 3]
+    assert Recipe.load(PACO, {" training.epochs ": 20}).training.epochs == 20
     for wrong in ({"": 3}, {"training.": 3}, [None], [1]):
         with pytest.raises(RecipeError, match=r"expected KEY\.KEY=VALUE"):
             Recipe.load(PACO, wrong)
