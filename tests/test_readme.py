@@ -143,8 +143,10 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_the_weights_table_has_what_was_measured() -> None:
-    rows = re.findall(r"^\| `([\w.]+)` \| ([\d.]+) M \| (\d+) px \| .*? \| ([\d.]+)", FRONT, re.M)
+    rows = re.findall(r"^\| `([\w.]+)`(?: \\\*)? \| ([\d.]+) M \| (\d+) px \| .*? \| ([\d.]+)", FRONT, re.M)
     assert len(rows) == 9
+    marked = {*re.findall(r"^\| `([\w.]+)` \\\*", FRONT, re.M), "cifar_resnet20.moco_v2_ft_digits_lt50"}
+    assert marked == {*re.findall(r'"model_cards/([\w.]+)', (ROOT / "pyproject.toml").read_text())}
     (views,) = re.findall(r"of four views ([\d.]+)", FRONT)
     assert views == f"{zoo.open(rows[0][0]).metrics['evaluations'][-1]['value']:.1f}"
     for name, parameters, size, accuracy in rows:

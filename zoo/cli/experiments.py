@@ -123,4 +123,4 @@ def reproduce(
     if wrong := list(found.wrong["evaluation"] + ": " + found.wrong["metric"]):
         raise ZooError(f"{found.recorded.name} was not reproduced: {len(wrong)} {of} differ: {few(wrong)}")
     same = sum(found.figures["verdict"] == "same")
-    print(f"{found.recorded.name} was reproduced: {same} {of} exactly, the others within the tolerance")
+    print(f"{found.recorded.name} was reproduced: {same} {of} exactly, all within the tolerance")

@@ -156,8 +156,8 @@ def local_folder(
     """
     if ref.path is not None:
         if not isdir(ref.path):
-            beside = [str(ref.path.parent / name) for name in list_names(ref.path.parent)]
-            raise ReleaseError(f'no folder "{ref.path}".{did_you_mean(ref.path, beside)}')
+            beside = [name for name in list_names(ref.path.parent) if isdir(ref.path.parent / name)]
+            raise ReleaseError(f'no folder "{ref.path}".{did_you_mean(ref.path.name, beside)}')
         return ref.path
 
     def fetch(files: list[str], revision: str | None) -> Path:

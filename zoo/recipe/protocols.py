@@ -65,7 +65,7 @@ class LinearFullProtocol(TrainedSettings):
     @model_validator(mode="after")
     def _falls_while_it_trains(self) -> Self:
         if max(self.milestones, default=0) >= self.epochs:
-            raise ValueError(f"milestones: found {self.milestones}, expected fewer than {self.epochs} epochs")
+            raise ValueError(f"milestones: found {self.milestones}, expected less than epochs, {self.epochs}")
         return self
 
 

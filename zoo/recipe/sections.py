@@ -161,8 +161,8 @@ class NearestCenter(Config):
     """No training: predict the nearest learned center of `init`, or class mean of its features."""
 
     name: Literal["nearest_center"]
-    centers: Literal["learned", "means"] = Field("means", description="`learned`: of `init`.")
-    similarity: Literal["logit", "cosine", "euclidean"] = Field("cosine", description="`logit`: w x + b.")
+    centers: Literal["learned", "means"] = Field("learned", description="Those of `init`, or class means.")
+    similarity: Literal["logit", "cosine", "euclidean"] = Field("logit", description="`logit`: w x + b.")
 
 
 _Method = Loss | Adjusted | SecondStage | LDAMDRW | FromCenters | NearestCenter

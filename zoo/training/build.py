@@ -49,7 +49,7 @@ def build_objective(recipe: Recipe, dataset: ImageDataset) -> Objective:
     if recipe.init is not None and recipe.init.head == "centers":
         assert isinstance(objective, Classify)  # the recipe's schema allows no other
         if centers is None or centers.weight.shape != objective.classifier.weight.shape:
-            raise TrainingError(f'init.head: "{recipe.init.release}" has no centers that fit; use "fresh"')
+            raise TrainingError(f'init.head: "{recipe.init.release}" has no centers that fit; use "means"')
         objective.start_from(centers)
     return objective
 
