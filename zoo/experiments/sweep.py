@@ -255,6 +255,8 @@ def _train(runs: Mapping[str, Recipe], out: Path, data: Data) -> dict[str, str]:
                 first = first_stage(recipe).to_yaml()
                 if first in begun and not own.exists() and not holds_release(folder):  # as of cRT and LWS
                     shutil.copytree(begun[first], own.with_name(".stage-1"), dirs_exist_ok=True).rename(own)
+                if not holds_release(folder):
+                    say(f"training {run}")
                 pretrain(recipe, out=folder, data=data, resume=True)
             if own.exists():
                 begun[first] = own
