@@ -192,10 +192,8 @@ def open_parquet(source: Parquet, split: Split, root: Path) -> ImageStore:
     except Exception as error:  # from arrow or datasets: damaged files, columns of other types
         cause = " ".join(str(error.__cause__ or error).split())
         raise DataError(f"parquet: {few([*map(str, files)])} cannot be read as images: {cause}") from None
-    return replace(
-        store,
-        settings=dict(zip(("hub_id", "hub_commit"), cached_commit(root, "datasets") or (), strict=False)),
-    )
+    facts = zip(("hub_id", "hub_commit"), cached_commit(root, "datasets") or (), strict=False)
+    return replace(store, settings=dict(facts))
 
 
 _READERS: dict[str, Callable[[Any, Split, Path], ImageStore]] = {

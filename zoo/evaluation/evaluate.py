@@ -27,6 +27,7 @@ from zoo.files import RUNS
 from zoo.modules import Centers
 from zoo.recipe.protocols import TRAINED, ClassifierProtocol, Protocol
 from zoo.release import Preprocess, Release
+from zoo.release.schema import is_own
 
 
 def evaluate(
@@ -85,7 +86,7 @@ def evaluate(
         words = data_words(release.config["zoo"]["dataset"])
         for entry in reversed(release.metrics["evaluations"]):  # the first of several wins
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
-            if entry.get("own", (entry["data"], entry["split"]) == (words, "test")):
+            if is_own(entry, words):
                 recorded[entry["protocol"]] = {**(entry.get("settings") or {}), **seed}
     # report every mistake before anything is measured
     protocols = [parse_protocol(name, {**recorded.get(name, {}), **settings}) for name in names]

@@ -23,7 +23,7 @@ from zoo.recipe import Recipe
 from zoo.recipe.overrides import keys_learned
 from zoo.release import Release, format
 from zoo.release.provenance import START, TEACHERS, describe_origins
-from zoo.release.schema import split_words
+from zoo.release.schema import is_own, split_words
 from zoo.report.subject import open_subjects
 
 _RECORDED = ("epochs", "seconds", "hardware", "precision", "seed", "date", "versions")
@@ -146,8 +146,7 @@ def from_release(release: Release) -> RunRecord:
         raise ReleaseError(f"{release.path}: {format.METRICS} has no training.epochs, expected a training")
     data = config["dataset"]
     words, counts = data_words(data), data["class_counts"] if data.get("num_classes") else {}
-    of_name = (words, "test")  # older entries have only the name of their data
-    own = [e for e in release.metrics["evaluations"] if e.get("own", (e["data"], e["split"]) == of_name)]
+    own = [entry for entry in release.metrics["evaluations"] if is_own(entry, words)]
     began, stopping = describe_origins(plain), training.get("early_stopping")
     noted = [f"its training {began}, whose epochs and time are not counted here"] if began else []
     noted += [f"early stopping chose the epoch by {stopping['metric']}"] if stopping else []

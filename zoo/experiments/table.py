@@ -103,8 +103,7 @@ def tabulate(records: list[RunRecord]) -> Results:
     columns = {"base": True, "imbalance": False, "data": True, "mean": False, "group": True, "seeds": True}
     runs = runs.sort_values([*columns], ascending=[*columns.values()])
     notes = list(runs["notes"].explode().dropna().unique())
-    numbers = runs["notes"].map(lambda own: ", ".join(str(1 + notes.index(note)) for note in own) or "-")
-    runs["notes"] = numbers
+    runs["notes"] = [", ".join(str(1 + notes.index(note)) for note in own) or "-" for own in runs["notes"]]
     line = {
         **dict.fromkeys(("method", "recipe", "data", "epochs", "measured by"), "first"),
         **dict.fromkeys(METRICS, partial(mean_text, form="z.1f")),

@@ -61,7 +61,7 @@ def merge(release: Release, repo_id: str, base: str | None, now: ModelInfo, toke
     for key in {**old, **ours, **new}:
         was = old.get(key)
         theirs = was if replaced and key.startswith(_EVALUATION) else new.get(key)
-        # zoo's own cards never have metadata that others added: only an edit on the Hub removes them
+        # this side's card may be older than metadata that others added: only an edit on the Hub removes them
         others = key.startswith(_CARD) and key not in {*_DERIVED, _NOTES}
         here = ours.get(key, was if others else None)
         derived = key in _DERIVED and theirs is not None  # zoo would overwrite it

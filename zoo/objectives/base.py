@@ -131,13 +131,11 @@ def construct(
         needed = re.search(r"allocate (\d+) bytes", str(error))
         if needed is None and "before Module.__init__()" not in str(error):
             raise
-        why = "call super().__init__(config, encoder, info) first"
-        why = f"{int(needed[1]):,} bytes do not fit: queue_size, dim" if needed else why
-        raise RecipeError(f"objective: {why}") from None
+        if needed is None:
+            raise RecipeError("objective: call super().__init__(config, encoder, info) first") from None
+        raise RecipeError(f"objective: {int(needed[1]):,} bytes do not fit: queue_size, dim") from None
     if getattr(made, "encoder", None) is not encoder:
-        expected = (
-            "the one that super().__init__(config, encoder, info) sets; layers of your own go beside it"
-        )
+        expected = "the one that super().__init__ sets; layers of your own go beside it"
         raise RecipeError(f"{kind.__name__}.encoder: found another, expected {expected}")
     centers, shape = made.centers(), [len(info.class_counts), feature_dim(encoder)]
     found = [] if centers is None else [[*getattr(each, "shape", ())] for each in centers[:2]]
@@ -151,12 +149,13 @@ def checked(output: Any, objective: nn.Module) -> Output:
     where = f"{type(objective).__name__}.forward"
     if not isinstance(output, Output):
         raise TrainingError(f"{where}: found {type_name(output)}, expected Output(loss, metrics)")
-    scalars = {"loss": output.loss, **(output.metrics or {})}
+    metrics = output.metrics or {}
+    scalars = {"loss": output.loss, **metrics}
     if odd := [str(key) for key, each in scalars.items() if not isinstance(each, Tensor) or each.ndim]:
         raise TrainingError(f"{where}: found {few(odd)} of another kind, expected tensors without dimensions")
     if not output.loss.requires_grad:
         raise TrainingError(f"{where}: found a loss without gradient; is anything trained?")
-    return output._replace(metrics={name: each.detach() for name, each in (output.metrics or {}).items()})
+    return output._replace(metrics={name: each.detach() for name, each in metrics.items()})
 
 
 def train_accuracy(logits: Tensor, labels: Tensor) -> Tensor:

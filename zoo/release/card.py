@@ -75,10 +75,7 @@ def render(folder: Path, config: Facts, *, keep: bool = True) -> str:
 
 @contextmanager
 def editing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Lock a release, yield its config and metrics to modify, then write both and the card.
-
-    Raises a `ReleaseError` if the release is read-only or cannot be written.
-    """
+    """Lock a release, yield config and metrics to change, write both and the card; or raise ReleaseError."""
     if format.is_read_only(folder):
         raise ReleaseError(f"{folder}: shipped, downloaded or not zoo's, which do not change; open a copy")
     with writing(str(folder), ReleaseError), FileLock(folder / format.LOCK):

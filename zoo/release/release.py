@@ -133,8 +133,8 @@ class Release:
         from zoo import backbones
         from zoo.release import tensors
 
-        # `pretrained` is usual with timm, and true of every release
-        model_kwargs = {k: v for k, v in model_kwargs.items() if not (k == "pretrained" and v is True)}
+        if model_kwargs.get("pretrained") is True:  # usual with timm, and true of every release
+            del model_kwargs["pretrained"]
         config, weights = self.config, self.path / format.WEIGHTS
         if refused := sorted(backbones.NO_ARGUMENTS - backbones.CHOSEN & model_kwargs.keys()):
             raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")

@@ -125,7 +125,7 @@ class Evaluation(_Open):
     settings: dict[str, Any] | None = None
     train_set: dict[str, Any] | None = None
     test_set: _Dataset | None = None
-    own: bool | None = None  # whether it is on the test split of the training's data; absent in older entries
+    own: bool | None = None  # see `is_own`
     seed: int | None = None
 
 
@@ -234,9 +234,12 @@ def identity(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     return (entry["protocol"], entry["data"], entry["split"], settings, entry.get("seed"), sets)
 
 
+def is_own(entry: Mapping[str, Any], data: str) -> bool:
+    """Whether an evaluation is on the release's own data, named `data`; older entries have only the name."""
+    return bool(entry.get("own", (entry["data"], entry["split"]) == (data, "test")))
+
+
 def split_words(entry: Mapping[str, Any]) -> str:
     """Return an evaluation's split, with the number of classes if it is limited to some."""
-    words, about = [str(entry["split"])], entry.get("test_set") or {}
-    if entry.get("classes_measured"):
-        words.append(f"{entry['classes_measured']} of {about.get('num_classes', '?')} classes")
-    return ", ".join(words)
+    measured, of = entry.get("classes_measured"), (entry.get("test_set") or {}).get("num_classes", "?")
+    return f"{entry['split']}, {measured} of {of} classes" if measured else str(entry["split"])

@@ -22,6 +22,7 @@ from zoo.data.dataset import data_words
 from zoo.modules.centers import Centers
 from zoo.recipe.overrides import COMPUTATION
 from zoo.release import Release
+from zoo.release.schema import is_own
 from zoo.report.sample import Sample
 from zoo.training import RunFolder
 from zoo.training.stages import recorded_rows
@@ -138,7 +139,7 @@ def _accuracies(subject: Subject) -> dict[str, float]:
     first: dict[str, Row] = {}
     for entry in subject.evaluations:
         protocol, data = str(entry["protocol"]), str(entry["data"])
-        if not entry.get("own", (data, entry["split"]) == (subject.data, "test")):
+        if not is_own(entry, subject.data):
             protocol += f" on {data.replace(',', '').replace('/', '_')}"
         first.setdefault(protocol, entry)
     found: dict[str, float] = {}
