@@ -373,6 +373,14 @@ def test_what_is_left_out_is_named(tmp_path):
     with pytest.warns(ZooWarning, match="images in test are not used, only those in train, val"):
         config, root, _ = as_data(tmp_path)
     assert open_dataset(config, "train", root).class_names == ("a",)
+    images = [(IMAGE, "a"), (IMAGE.copy(), "b")]
+    with pytest.warns(ZooWarning, match="val is the test split, test not used"):
+        as_data({"train": images, "val": images, "test": images})
+    (tmp_path / "val" / "a" / "5.HEIC").write_bytes(b"")
+    with pytest.warns(ZooWarning, match=r"files of \.HEIC are left out"):
+        assert len(open_dataset(config, "test", root)) == 1
+    with pytest.raises(DataError, match="no class has two"):
+        open_dataset(as_data(images).config, "test", as_data(images).root)
     put(tmp_path, "train/a/4.jfif")
     assert len(open_dataset(config, "train", root)) == 2
     outside = DataConfig(source=Folder(train=str(tmp_path / "train")))
@@ -429,7 +437,7 @@ def test_an_unreadable_test_image_can_be_replaced_after_the_training(folder, tmp
     held.write_bytes(whole[:40])
     changes = SHORT | {"schedule.warmup_epochs": 0, "training.drop_last": True}
     given = {"data": tmp_path / "photos", "out": tmp_path / "out", "overrides": changes}
-    with pytest.raises(DataError, match=r"cannot be read: .*; trained already"):
+    with pytest.raises(DataError, match=r"cannot be read: .*; training is done: replace"):
         zoo.pretrain(CE, **given)
     held.write_bytes(whole)
     assert zoo.pretrain(CE, **given, resume=True).metrics["evaluations"]

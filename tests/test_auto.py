@@ -83,7 +83,7 @@ def test_the_choice_is_said_recorded_and_kept_on_another_machine(
     stop_after(tmp_path / "a" / "run", 2, signal.SIGTERM)
     with pytest.raises(Interrupted):
         zoo.pretrain(DIGITS, out=tmp_path / "a", overrides=BRIEF)
-    assert "auto: precision bf16" in capsys.readouterr().err
+    assert "auto chose precision bf16" in capsys.readouterr().err
     computes_in(monkeypatch, bf16=False)
     with pytest.raises(TrainingError, match=r"training\.precision was 'bf16', is 'fp32'"):
         zoo.pretrain(DIGITS, out=tmp_path / "a", overrides=[*BRIEF, "training.precision=fp32"], resume=True)

@@ -103,7 +103,7 @@ def test_an_example_needs_classes_a_credit_and_a_folder_of_ones_own(tmp_path: Pa
     for release, credit, message in (
         (release_of(tmp_path / "r", trained_encoder()), CREDIT, "no centers"),
         (made, "\x1b[2J", r"metrics\.json: .example.credit."),
-        (zoo.open("cifar_resnet20.paco_digits_lt50"), CREDIT, "not change"),
+        (zoo.open("cifar_resnet20.paco_digits_lt50"), CREDIT, "read-only"),
     ):
         with pytest.raises(ReleaseError, match=message):
             release.add_example(Image.new("RGB", (20, 20)), credit=credit)

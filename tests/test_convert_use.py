@@ -40,7 +40,7 @@ def test_the_command_prints_what_it_took_and_left_out_and_how_to_load(file: Path
     counts.write_text("\n".join(map(str, COUNTS)))
     done = warm.zoo(
         *("convert", file, "--family", "paco", "--arch", ARCH, "--out", out, "--name", f"{ARCH}.mine"),
-        *("--labels", labels, "--class-counts", counts, "--mean", "0.5", "0.5", "0.5"),
+        *("--labels", labels, "--class-counts", counts, "--set", "mean=[0.5,0.5,0.5]"),
         *("--license", "cc0-1.0"),
     )
     assert done.returncode == 0, done.stderr

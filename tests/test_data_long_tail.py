@@ -133,7 +133,9 @@ PACO, SUP_CON = "cifar_resnet20.paco_digits_lt50", "cifar_resnet20.sup_con_digit
 
 
 def in_memory(labels, names):
-    return ImageDataset(ImageStore([photo(8, 8, 0)] * len(labels)), labels, names)
+    return ImageDataset(
+        ImageStore([photo(8, 8, 0)] * len(labels), [*map(str, range(len(labels)))]), labels, names
+    )
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_digits_are_split_once_and_for_all_and_use_all_of_8_bits():
 
 
 def test_classes_in_another_order_keep_images_without_a_label():
-    known = ImageDataset(ImageStore([b"", b"", b""]), [0, -1, 1], ["a", "b"])
+    known = ImageDataset(ImageStore([b"", b"", b""], ["0", "1", "2"]), [0, -1, 1], ["a", "b"])
     assert known.with_classes(["x", "b", "a"]).labels.tolist() == [2, -1, 1]
 
 

@@ -90,5 +90,10 @@ def test_transformers_and_zoo_give_the_same_answers_and_names(name: str, tmp_pat
     answers = library.pipeline("image-classification", model=str(release.path))(photo)
     found = {answer["label"]: answer["score"] for answer in answers}
     assert found == pytest.approx(dict(release.nearest_classes(photo)), abs=1e-6)
+    library.AutoModelForImageClassification.from_pretrained(release.path).save_pretrained(tmp_path / "again")
+    again = zoo.open(tmp_path / "again")  # a plain timm model: it may have been trained further
+    assert again.is_plain and again.class_names == release.class_names
+    found, expected = (each.load().eval()(pixels[None]) for each in (again, release))
+    assert torch.equal(found, expected)
     config = library.AutoConfig.from_pretrained(release.path)
     assert [config.id2label[index] for index in range(len(config.id2label))] == list(release.class_names)

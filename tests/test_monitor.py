@@ -50,7 +50,8 @@ def looks(folder: Path, name: str = "validation_loss") -> list[dict[str, float]]
 
 def made(labels: list[int], classes: int) -> ImageDataset:
     pixels = np.random.default_rng(0).integers(0, 256, (len(labels), 8, 8), dtype=np.uint8)
-    return ImageDataset(ImageStore(pixels), np.array(labels), [f"class {c}" for c in range(classes)])
+    store = ImageStore(pixels, [f"image {row}" for row in range(len(labels))])
+    return ImageDataset(store, np.array(labels), [f"class {c}" for c in range(classes)])
 
 
 def names_of(dataset: ImageDataset) -> list[str]:
@@ -96,7 +97,7 @@ def test_held_out_images_are_in_no_batch_no_count_and_are_all_that_is_looked_at(
     _, held = split_validation(real, r)
     pixels = np.zeros((len(real), 8, 8), np.uint8)
     pixels[np.isin(names_of(real), names_of(held))] = 255
-    planted = ImageDataset(ImageStore(pixels), real.labels, real.class_names)
+    planted = ImageDataset(ImageStore(pixels, real.store.names), real.labels, real.class_names)
     seen: dict[bool, list[Tensor]] = {True: [], False: []}
 
     class Spy(nn.Sequential):

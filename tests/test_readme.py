@@ -147,7 +147,7 @@ def test_the_weights_table_has_what_was_measured() -> None:
     assert len(rows) == 9
     marked = {*re.findall(r"^\| `([\w.]+)` \\\*", FRONT, re.M), "cifar_resnet20.moco_v2_ft_digits_lt50"}
     assert marked == {*re.findall(r'"model_cards/([\w.]+)', (ROOT / "pyproject.toml").read_text())}
-    (views,) = re.findall(r"of four views ([\d.]+)", FRONT)
+    (views,) = re.findall(r"([\d.]+) with four views", FRONT)
     assert views == f"{zoo.open(rows[0][0]).metrics['evaluations'][-1]['value']:.1f}"
     for name, parameters, size, accuracy in rows:
         release = zoo.open(name)

@@ -1,6 +1,7 @@
 """`zoo.load` and `zoo.open`: the model, its heads, where releases are found, and what is refused."""
 
 import pickle
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -38,6 +39,21 @@ def test_a_fresh_head_is_drawn_from_torchs_generator_and_an_encoder_is_not(relea
     for kwargs in ({}, {"head": "centers"}, {"drop_rate": 0.1}, {"dtype": torch.float64}):
         zoo.load(release.path, **kwargs)
     assert torch.equal(torch.get_rng_state(), state)
+    with mock.patch.object(torch, "set_rng_state") as set_back:  # which other threads' draws would repeat
+        zoo.load(release.path, head="centers")
+    set_back.assert_not_called()
+
+
+def test_a_fresh_head_has_the_encoders_dtype_and_no_class_names(released):
+    release, _ = released
+    assert zoo.load(release.path, head="centers").pretrained_cfg["label_names"]
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = zoo.load(release.path, num_classes=CLASSES)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+    assert "label_names" not in model.pretrained_cfg
 
 
 def test_timms_arguments_are_passed_through(released, images):
@@ -67,6 +83,7 @@ def test_the_transform_is_the_releases_own(released):
         ({"num_classes": 3, "head": "centers"}, "num_classes"),
         ({"num_classes": 3, "features_only": True}, "features_only"),
         ({"num_classes": -3}, "num_classes: found -3"),
+        ({"num_classes": None}, "num_classes: found None"),
         ({"head": "center"}, "head: found 'center'"),
         ({"checkpoint_path": "x"}, "checkpoint_path"),
         ({"device": "cuda:77"}, "cuda:77"),

@@ -96,6 +96,6 @@ def test_what_cannot_be_written_is_a_clear_error_and_leaves_all_as_it_was(releas
     monkeypatch.undo()
     assert (release.card, len(release.metrics["evaluations"])) == (before, 1)
     shutil.rmtree(release.path)
-    with pytest.raises(ReleaseError, match="not change"):
+    with pytest.raises(ReleaseError, match="read-only"):
         release.with_license("mit")
     assert not release.path.exists()

@@ -62,6 +62,8 @@ def test_names_of_classes_are_the_files_or_imagenets_or_numbers(tmp_path: Path) 
     assert zoo.open(tmp_path / "own").class_names == ("0", "1")
     change(tmp_path / "own", label_names=["cat", "dog"])
     assert zoo.open(tmp_path / "own").class_names == ("cat", "dog")
+    change(tmp_path / "own", num_classes=3, model_type="timm_wrapper")  # from transformers' `num_labels=3`
+    assert zoo.open(tmp_path / "own").class_names == ("0", "1", "2")
     save(tmp_path / "imagenet", num_classes=1000)
     assert "tench" in zoo.open(tmp_path / "imagenet").class_names[0]
 
@@ -70,7 +72,7 @@ def test_it_stays_as_it_is_and_is_not_pushed(tmp_path: Path) -> None:
     save(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     entry = {"protocol": "knn", "data": "x", "split": "test", "metrics": {"accuracy": 1.0}}
-    with pytest.raises(ReleaseError, match="not change"):
+    with pytest.raises(ReleaseError, match="read-only"):
         zoo.open(tmp_path).add_evaluation(entry)
     with pytest.raises(ReleaseError, match="plain timm model"):
         zoo.push(tmp_path, "org/name")

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 from zoo.cli import experiments, releases, show, training
@@ -24,6 +25,9 @@ for _command in (  # in the order of `zoo --help`
 
 def main() -> None:
     """Run the command line; a user's error is one line on standard error."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as for a daemon
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # class names may not be encodable in cp1252 or ASCII
             stream.reconfigure(errors="backslashreplace")

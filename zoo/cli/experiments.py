@@ -107,8 +107,7 @@ def reproduce(
 ) -> None:
     """Train a release again by its own recipe, repeat its evaluations, and compare all metrics.
 
-    They are judged jointly, given the number of test images and the spread over seeds. The exit status is 0
-    if all agree, and 1 if one differs.
+    Exit status: 0 if all agree, given the number of test images and the spread over seeds, else 1.
     """
     check_early(name, data=data, out=out)
     import zoo

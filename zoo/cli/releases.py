@@ -170,11 +170,10 @@ def convert(
     out: Path | None = OUT,
     name: str | None = Option(None, help="Name of the weights, ARCH.TAG."),
     encoder: str = Option("query", help="query: the trained one; momentum: its moving average."),
-    labels: str | None = Option(None, help="Class names: a .txt file with one a line, or data."),
+    labels: str | None = Option(None, help="Class names: a .txt file with one per line, or data."),
     label_order: str | None = Option(None, help="Of a folder's classes: natural (timm) or plain."),
-    class_counts: str | None = Option(None, help="Training images of each class: a file, one a line."),
-    mean: tuple[float, float, float] | None = Option(None, help="Of R, G, B. Default: the authors'."),
-    std: tuple[float, float, float] | None = Option(None, help="Standard deviation of R, G, B."),
+    class_counts: str | None = Option(None, help="Training images of each class: a file, one per line."),
+    settings: list[str] | None = Option(None, "--set", metavar="KEY=VALUE", help="E.g. input_size=160."),
     license: str | None = Option(None, help="Of the weights. Default: the repository's."),
     leave_out: list[str] | None = Option(None, metavar="KEY|PATTERN", help="Leave out these unknown keys."),
 ) -> None:
@@ -182,7 +181,7 @@ def convert(
     check_early(out=out)
     import zoo
 
-    view = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
+    view = dict(as_overrides(settings or ()))
     model: dict[str, Any] = {"arch": arch, "name": name, "encoder": encoder, "preprocess": view}
     classes: dict[str, Any] = {"labels": labels, "label_order": label_order, "class_counts": class_counts}
     release = zoo.convert(file, family, out, license=license, leave_out=leave_out or (), **model, **classes)

@@ -55,6 +55,7 @@ def _weights_row(name: str) -> tuple[str, ...]:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     weights = [key for key in header if not re.search("running_|num_batches_tracked|__metadata__", key)]
     count = sum(math.prod(header[key]["shape"]) for key in weights)
+    count -= config["num_classes"] * (config["zoo"]["feature_dim"] + 1)  # of the encoder alone
     accuracy, size = f"{found[protocol]:.1f} {protocol}", config["pretrained_cfg"]["input_size"][-1]
     return name, config["zoo"]["objective"], accuracy, f"{count / 1e6:.1f} M", f"{size} px"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from typer import Argument, BadParameter, Option
 
-from zoo.cli.app import DATA, INIT, OUT, RESUME, SET, TRAIN_DEVICE, check_early, say, with_device
+from zoo.cli.app import DATA, INIT, OUT, RESUME, SET, TRAIN_DEVICE, check_early, with_device
 from zoo.cli.show import print_release
 
 
@@ -36,17 +37,10 @@ def pretrain(
         raise BadParameter("missing; or give --data DIR with --init or --arch", param_hint="RECIPE")
     given = with_device(overrides, device)
     check_early(recipe=recipe, changes=given, data=data, out=out)
-    from zoo.experiments import pretraining
-    from zoo.recipe.planning import plan_pretraining
+    import zoo
 
-    planned, root = plan_pretraining(
-        recipe, data=data, overrides=given, init=init, arch=arch, objective=objective
-    )
-    if recipe is None:
-        section, size = planned.training, planned.views.eval.size
-        shape = f"epochs {section.epochs}, batch size {section.batch_size}, {size} x {size} pixels"
-        say(f"made {planned.name}: {shape}, learning rate {planned.optimizer.lr:g}; --set changes any value")
-    print_release(pretraining.pretrain(planned, out=out, data=root, resume=resume))
+    start: Any = {"init": init, "arch": arch, "objective": objective}
+    print_release(zoo.pretrain(recipe, data=data, out=out, overrides=given, resume=resume, **start))
 
 
 def finetune(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
@@ -22,7 +23,7 @@ from zoo.convert.tensors import FLOATS, build, sort_out, split_classifier
 from zoo.data import open_dataset
 from zoo.data.any_data import as_data
 from zoo.data.config import Folder, path_of
-from zoo.errors import ReleaseError, did_you_mean, few, one_line
+from zoo.errors import ReleaseError, ZooWarning, did_you_mean, few, one_line
 from zoo.files import RUNS, read_text
 from zoo.modules.centers import Centers
 from zoo.release import Preprocess, Release, format
@@ -30,7 +31,6 @@ from zoo.release.schema import CLASS_NAMES, MAX_NAME, Input, invalid_class_name
 from zoo.release.write import output, outputs_match, write_release
 
 _PARTS = {"query": (kinds.QUERY, kinds.CENTERS), "momentum": (kinds.MOMENTUM, kinds.MOMENTUM_CENTERS)}
-_SMALL = 64  # pixels; architectures with inputs of this size or below are for CIFAR
 
 
 def convert(
@@ -131,10 +131,8 @@ def convert(
     if format.holds_release(target):
         raise ReleaseError(f'"{target}" holds a release already; choose another --out')
     code = f"https://github.com/{project.repository}"
-    text = (
-        f"The {encoder} encoder of `{file.name}`, a checkpoint in the layout of {code}, "
-        "converted to this format; nothing was trained here, and no figure of its authors was measured again."
-    )
+    text = f"The {encoder} encoder of `{file.name}`, a checkpoint in the layout of {code}, converted to this "
+    text += "format; nothing was trained here, and no figure of its authors was measured again."
     kept = [part, *([its_centers, kinds.PROTOTYPES] if centers is not None else [])]
     left_out: dict[str, list[str]] = {}
     of_head = {} if classes else dict.fromkeys(head, "classifier that is not one linear layer")
@@ -168,7 +166,7 @@ def convert(
         objective=project.objective,
         dataset={"name": dataset or "not recorded"},
         recipe_text=dump_yaml(recipe),
-        metrics={"training": {}, "evaluations": []},
+        metrics={},
         description=text,
         license=license or project.license,
     )
@@ -214,10 +212,13 @@ def _preprocess(
     size = backbones.size_built_for(model) or cfg["input_size"][-1]
     found: dict[str, Any] = timm.data.resolve_data_config(dict(stated), pretrained_cfg=dict(cfg))
     if project.architectures:
-        small = size <= _SMALL
+        small = size <= 64  # an architecture for CIFAR
         mean, std = project.by_classes.get(classes, project.cifar if small else kinds.IMAGENET)
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
+    elif not given and stated.keys() == {"img_size"}:
+        told = f"preprocess: not in the file, so {backbones.name_of(model)}'s in timm; or --set KEY=VALUE"
+        warnings.warn(told, ZooWarning, stacklevel=2)
     found["input_size"] = stated.get("img_size") or size
     found = {key: found[key] for key in Input.model_fields if key in found} | dict(given)
     return Preprocess(**parse(Input, found, "preprocess", ReleaseError).model_dump())
@@ -228,7 +229,7 @@ def _listed(source: Any, what: str) -> list[Any]:
     if (path := path_of(source)) is None:
         return [*source]
     if path.suffix.lower() in (".csv", ".parquet"):  # which may have a header and other columns
-        raise ReleaseError(f'{what}: found "{path}", expected a .txt file of one a line')
+        raise ReleaseError(f'{what}: found "{path}", expected a .txt file with one per line')
     lines = [line.strip() for line in read_text(path, ReleaseError).splitlines()]
     return [line for line in lines if line]
 
@@ -245,7 +246,7 @@ def _class_names(labels: Any, order: str | None, classes: int) -> list[str]:
             raise ReleaseError(f"labels: found no image in the folder {few(empty)}, expected some in each")
         natural = sorted(names, key=natural_key)
         if names == sorted(names) != natural and order is None:
-            raise ReleaseError("labels: how were 1, 2, 10 numbered? --label-order natural|plain (1, 10, 2)")
+            raise ReleaseError("labels: give --label-order natural (1, 2, 10) or plain (1, 10, 2)")
         names = natural if order == "natural" else names
     else:
         names = [str(index) for index in range(classes)] if labels is None else _listed(labels, "labels")

@@ -95,7 +95,7 @@ class TensorViews:
         mean, std = to_device(torch.tensor([self._mean, self._std]), images.device).view(2, 3, 1, 1)
         total = len(images) if total is None else total
         # rows whose numbers are drawn together, and rows that are changed together: what fits into a cache
-        of_cpu = CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel())
+        of_cpu = CPU_PART, max(1, CPU_PART * 32 * 32 // images.shape[2:].numel())
         drawn, at_once = of_cpu if images.device.type == "cpu" else (total, total)
         views: list[Tensor] = []
         for first in range(0, total, drawn):  # draw for all parts, even those without rows of this rank

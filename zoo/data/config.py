@@ -92,8 +92,7 @@ class LongTail(Config):
     """Images kept of class c of C: n_c = n_max / imbalance^(c / (C - 1)), rounded down."""
     imbalance: Annotated[float, Field(ge=1)] = Field(description="Largest / smallest class, >= 1.")
     seed: Seed = Field(default=0, description="Seed of the selection; the literature uses 0.")
-    max_per_class: Annotated[int, Field(ge=1)] | None = None
-    """n_max, the images kept of class 0; by default the size of the smallest class."""
+    max_per_class: Annotated[int, Field(ge=1)] | None = Field(None, description="n_max; null: smallest size.")
 
 
 class Subset(Config):
@@ -101,8 +100,7 @@ class Subset(Config):
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of each class to keep, rounded, at least one image."""
-    per_class: Annotated[int, Field(ge=1)] | None = None
-    """Number of images to keep of each class, instead of a fraction."""
+    per_class: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Images of each class.")
     seed: Seed = Field(default=0, description="Seed of the draw.")
 
     @model_validator(mode="after")

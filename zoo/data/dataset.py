@@ -39,7 +39,7 @@ class ImageStore:
     """A source's images by row, and their labels as stored in the source."""
 
     items: Any  # each a path, Hugging Face's `{bytes, path}`, or anything that `read_image` accepts
-    names: Sequence[str] = ()  # hashed, so the same on every machine; default "image 0", ...
+    names: Sequence[str]  # hashed, so the same on every machine
     labels: Sequence[Any] | None = None
     class_names: Sequence[str] | None = None  # in order, if the source knows them
     settings: Mapping[str, Any] = field(default_factory=dict)  # facts to record about the data
@@ -50,7 +50,7 @@ class ImageStore:
     def first_rows(self) -> list[int]:
         """Return for each row the first row with the same path or, in a list, the same object."""
         if not isinstance(self.items, list):
-            return [*range(len(self.names or self.items))]
+            return [*range(len(self.names))]
         keys = (normpath(each) if isinstance(each, str | Path) else id(each) for each in self.items)
         seen = dict[Any, int]()
         return [seen.setdefault(key, row) for row, key in enumerate(keys)]
@@ -58,7 +58,7 @@ class ImageStore:
 
 @dataclass(eq=False)
 class ImageDataset:
-    """Images with one label each; immutable."""
+    """Images with one label each; treated as immutable."""
 
     store: ImageStore
     labels: NDArray[np.int64]  # class of each image [N], read-only; -1 where there are no classes
@@ -101,8 +101,7 @@ class ImageDataset:
 
     def name_of(self, index: int) -> str:
         """Return the name of image `index`: its path in the data set, or its position in a file."""
-        row = int(self.rows[index])
-        return self.store.names[row] if self.store.names else f"image {row}"
+        return self.store.names[int(self.rows[index])]
 
     def encoded(self) -> tuple[Sequence[Path], str] | None:
         """Return the image files and a string that identifies the selected rows; None without files."""
@@ -198,8 +197,7 @@ def to_dataset(store: ImageStore, trained: ImageStore | None = None, where: str 
         return ImageDataset(store, np.full(len(store.names), -1), (), settings=store.settings)
     if store is not trained and (names or all(isinstance(label, str) for label in known)):
         if names and not store.class_names and not all(isinstance(label, str) for label in labels):
-            told = f"{where}: labels without names are taken as {few([*names])}"
-            warnings.warn(told, ZooWarning, stacklevel=2)
+            warnings.warn(f"{where}: labels without names are taken as {few([*names])}", ZooWarning, 2)
         words, known = dict(enumerate(store.class_names or names or ())), names or known
         labels = [x if isinstance(x, str) else words.get(_number(x), str(x)) for x in labels]
     if all(issubclass(kind, str) for kind in {*map(type, labels), *map(type, known)}):
@@ -294,11 +292,13 @@ class MemoryImages:
         """Accept the same data as `as_data`, except paths and specs; raise DataError for anything else."""
         parts: dict[Split, Any] = {"train": data}
         if isinstance(data, Mapping):
-            test = next((name for name in TEST_PARTS if name in data), None)
-            keys: dict[Split, Any] = {"train": "train", "test": test}
+            tests = [name for name in TEST_PARTS if name in data]
+            keys: dict[Split, Any] = {"train": "train", "test": next(iter(tests), None)}
             parts = {split: data[key] for split, key in keys.items() if key in data}
             if not parts:
                 raise DataError(f"data: found the parts {', '.join(map(str, data))}, expected train and test")
+            if tests[1:]:
+                warnings.warn(f"data: {tests[0]} is the test split, {tests[1]} not used", ZooWarning, 2)
         stores = {split: _store_of(part) for split, part in parts.items()}
         self.sets = {split: to_dataset(each, next(iter(stores.values()))) for split, each in stores.items()}
         told = "".join(f"{each.describe()['sha256']} {each.sample_hash}" for each in self.sets.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ from zoo.data import config as sections
 from zoo.data.config import DataConfig, Folder, Holdout, ListFiles, Memory, Parquet, Source
 from zoo.data.dataset import ImageDataset, ImageStore, Root, Split, find_listed, table_rows, to_dataset
 from zoo.data.long_tail import draw_candidates, select_long_tail, select_subset, stratified_split
-from zoo.errors import DataError, did_you_mean, few
+from zoo.errors import DataError, ZooWarning, did_you_mean, few
 from zoo.files import list_names, read_text
 from zoo.hub.names import cached_commit
 from zoo.release.schema import CLASS_NAMES, invalid_class_name
@@ -34,6 +35,7 @@ _CIFAR_TABLES = {
 }
 _NUMBER = re.compile(r"0|[1-9][0-9]*")  # `007` is text
 _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".jfif")
+_NOT_READ = (".heic", ".heif", ".avif", ".gif", ".jxl", ".dng", ".cr2", ".nef", ".arw")
 
 
 def open_digits(source: sections.Digits, split: Split, root: Path) -> ImageStore:
@@ -124,6 +126,9 @@ def image_files(folder: Path) -> list[str]:
         inner[:] = [name for name, target in real.items() if target not in above[place]]  # no loops of links
         above |= {f"{place}/{name}": above[place] | {real[name]} for name in inner}
         found.append((place, sorted(filter(_is_image, names))))
+        if other := {Path(name).suffix for name in names if name.lower().endswith(_NOT_READ)}:
+            told = f"data: files of {few(sorted(other))} are left out, expected e.g. .jpg or .png"
+            warnings.warn(told, ZooWarning, stacklevel=2)  # the same text for all folders: shown once
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
     return [place + name for place, names in inside for name in names]
 
@@ -208,8 +213,8 @@ def open_dataset(
     """Open one split of the configured data, including its selection of images and labels.
 
     Long tail, subset and partial labels apply to `train` only, in this order. Some classes may have no
-    training image. `root` is the data folder, or images in memory. If a release has `listed` its images, they
-    are found by content instead of drawing the selection. With `unlabelled`, data may lack classes.
+    training image. `root` is the data folder, or images in memory. A release's `listed` images are found by
+    content instead of being drawn. With `unlabelled`, data may lack classes.
 
     Raises:
         DataError: naming what is missing or malformed; `OtherImages` if listed images are missing.
@@ -223,7 +228,8 @@ def open_dataset(
         lacking = f'data "{data_name(source, root)}": the images of the {split} split have no labels'
         raise DataError(f"{lacking}, expected CLASS/IMAGE alone in a folder, or (image, label) in Python")
     if len(dataset) == 0:
-        raise DataError(f"{source.kind}: the {split} split has no images")
+        why = ": no class has two, one of which could be held out" if len(found) and config.holdout else ""
+        raise DataError(f"{source.kind}: the {split} split has no images{why}")
     optional = {"holdout": config.holdout, "subset": part}  # absent if unused, as in older releases
     settings = {
         "name": data_name(source, root),

@@ -256,7 +256,7 @@ def open_encoder(
         return Encoder(model, input_of, device=place, workers=workers or 0)
     release = hub.open(given)
     if preprocess is not None:
-        raise ZooError("preprocess: a release says itself how its images are made; expected it for a model")
+        raise ZooError("preprocess: a release has its own; give it only for a model")
     if workers is None:
         workers = (release.recipe.get("views") or {}).get("workers", 0)
     return Encoder(release.load(), release.preprocess, release.name, release, place, workers)
@@ -314,11 +314,11 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
             plain = resolve_data_config(pretrained_cfg=known or {"input_size": (3, 224, 224)})
             size = backbones.size_built_for(model) or plain["input_size"][-1]
         except (TypeError, AttributeError, KeyError, IndexError) as error:  # a hand-made `pretrained_cfg`
-            raise ZooError(f"{where}: none of timm's ({error}); give preprocess=") from None
+            raise ZooError(f"{where}: not in timm's form ({error}); give preprocess=") from None
         plain = {key: plain[key] for key in Input.model_fields if key in plain} | {"input_size": size}
         if not known:
-            told = f'model: {type(model).__name__} has no "pretrained_cfg", so its images are made as'
-            warnings.warn(f"{told} ImageNet's, {plain}; else give preprocess=", ZooWarning, stacklevel=4)
+            told = f'model: {type(model).__name__} has no "pretrained_cfg", so ImageNet\'s is used,'
+            warnings.warn(f"{told} {plain}; give preprocess= to change it", ZooWarning, stacklevel=4)
     return Preprocess(**parse(Input, plain, where, ZooError).model_dump())
 
 

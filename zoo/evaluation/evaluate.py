@@ -129,7 +129,7 @@ def _evaluate(
         raise DataError(f"{protocol.protocol}: found images of 1 class, expected two or more")
     if release is not None and isinstance(protocol, ClassifierProtocol):
         if protocol.tau is not None and prior_in_loss(release.recipe):
-            told = f"classifier: the log prior was in {release.name}'s loss; tau takes it off again"
+            told = f"classifier: {release.name}'s loss already removed the log prior; tau subtracts it again"
             warnings.warn(told, ZooWarning, stacklevel=2)
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
@@ -186,7 +186,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-    given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
+    given = resolve(data, own)
     if given.is_own and data is not None and release.config["zoo"].get("images_sha256") is None:
         found = None
         with suppress(DataError):  # a test split alone is not the release's own

@@ -29,7 +29,7 @@ from zoo.evaluation.published import ProbeRun, TrainedProtocol, train_classifier
 from zoo.functional import class_means, knn_predict, mask_classes, post_hoc_adjusted
 from zoo.functional.checks import check_features
 from zoo.modules import Centers
-from zoo.recipe import protocols as of
+from zoo.recipe import protocols
 from zoo.recipe.protocols import Protocol
 from zoo.release.schema import headline
 from zoo.training.signals import interruptible
@@ -112,20 +112,20 @@ def measure(
     trained_on = data.train_set.describe() if len(data.train_set) else None
     tested_on = test_set.describe()
     counts = None if trained_on is None else torch.as_tensor(data.train_set.class_counts)
-    elsewhere = isinstance(protocol, of.ClassifierProtocol) and (not own or trained_on is None)
+    elsewhere = isinstance(protocol, protocols.ClassifierProtocol) and (not own or trained_on is None)
     if elsewhere and centers is not None and (centers.class_counts >= 0).all():
         counts, chosen = centers.class_counts, {"train_counts": "of the centers"}
     labels, names = torch.from_numpy(test_set.labels.copy()), test_set.class_names
     present = len({*labels.tolist()})
     beside = {"classes_measured": present} if present < len(names) else {}
-    if isinstance(protocol, of.RetrievalProtocol):
+    if isinstance(protocol, protocols.RetrievalProtocol):
         bank, others = data.train if protocol.gallery == "train" else (None, None)
         bank = None if bank is None else _to_device(data, bank)
         ranks = figures.retrieval_metrics(answer, labels, bank, others, num_classes=len(names), k=protocol.k)
         metrics: dict[str, Any] = {**ranks, "test_images": len(labels)}
-    elif isinstance(protocol, of.FewShotProtocol):
+    elif isinstance(protocol, protocols.FewShotProtocol):
         metrics = figures.draws_metrics(answer, labels, names, probable=protocol.classifier == "linear")
-    elif isinstance(protocol, of.KNNProtocol):
+    elif isinstance(protocol, protocols.KNNProtocol):
         metrics = figures.classification_metrics(answer, labels, counts, names)
     else:
         metrics = figures.classification_metrics(answer.argmax(dim=1), labels, counts, names)
@@ -159,16 +159,16 @@ def run_protocol(
         if run is None:
             raise ZooError(f'protocol "{protocol.protocol}": found no folder for the state of its training')
         return train_classifier(protocol, data, run)
-    if isinstance(protocol, of.ClassifierProtocol):
+    if isinstance(protocol, protocols.ClassifierProtocol):
         return _classify(data, centers, protocol), {}
-    if isinstance(protocol, of.RetrievalProtocol):
+    if isinstance(protocol, protocols.RetrievalProtocol):
         return data.test, {}
     (features, labels), classes = data.train, data.train_set.num_classes
-    if isinstance(protocol, of.KNNProtocol):
+    if isinstance(protocol, protocols.KNNProtocol):
         bank = _to_device(data, features)
         found = knn_predict(bank, labels, data.test, k=protocol.k, tau=protocol.tau, num_classes=classes)
         return found, {"k": min(protocol.k, len(bank))}
-    if isinstance(protocol, of.LinearProtocol):
+    if isinstance(protocol, protocols.LinearProtocol):
         settings = protocol.model_dump(exclude={"protocol"})
         probe = fit_linear(features, labels, classes, **settings)
         return probe.logits(data.test), {"l2": probe.l2}
@@ -182,7 +182,7 @@ def run_protocol(
     return torch.stack(draws), {}
 
 
-def _classify(data: ProbeData, centers: Centers | None, protocol: of.ClassifierProtocol) -> Tensor:
+def _classify(data: ProbeData, centers: Centers | None, protocol: protocols.ClassifierProtocol) -> Tensor:
     """Return logits `[N, C]`: the centers', minus `tau` times the log prior, or a classifier model's."""
     tau, sizes = protocol.tau, protocol.ensemble
     if tau is not None and (centers is None or (centers.class_counts < 0).any()):

@@ -59,7 +59,7 @@ def train_classifier(
     labelled images. The given encoder and its memory format do not change.
 
     Raises:
-        Interrupted: on SIGINT or SIGTERM, after saving the state.
+        Interrupted: when stopped by a signal, after saving the state.
         ZooError: for an encoder without `num_features`, unreadable data, or a folder with another run in it.
     """
     dim = data.test.shape[1]  # first: fail on an unreadable test image before hours of training

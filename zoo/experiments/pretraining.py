@@ -74,7 +74,10 @@ def pretrain(
     planned, root = plan_pretraining(
         recipe, data=data, overrides=overrides, init=init, arch=arch, objective=objective
     )
-    out = RUNS / planned.name if out is None else Path(out)
+    settings, out = planned.training, RUNS / planned.name if out is None else Path(out)
+    if recipe is None:
+        how = f"{settings.epochs} epochs, batch size {settings.batch_size}, {planned.views.eval.size} pixels"
+        say(f"made {planned.name}: {how}, learning rate {planned.optimizer.lr:g}; --set changes any value")
     source = planned.data.source
     trained_on = Path(str(root), source.train).resolve() if isinstance(source, Folder) else None
     if trained_on in out.resolve().parents:
@@ -88,8 +91,7 @@ def pretrain(
             say(f'"{out}" is finished; nothing was trained')
             return finished
         raise TrainingError(f'"{out}" holds a finished release of "{finished.name}"; choose another --out')
-    run, settings = RunFolder(out / "run"), planned.training
-    device = pick_device(settings.device)
+    run, device = RunFolder(out / "run"), pick_device(settings.device)
 
     def saved() -> str:
         newest = next(iter([run, *run.stages()][-1].checkpoints().values()), None)
@@ -111,7 +113,7 @@ def pretrain(
             warn_of_shared(*sets)
         with cpu_threads(settings.threads), run.locked() if first else nullcontext():
             if auto := [key for key in ("precision", "compile") if getattr(settings, key) == "auto"]:
-                say(f"auto: {', '.join(f'{key} {getattr(planned.training, key)}' for key in auto)}")
+                say(f"auto chose {', '.join(f'{key} {getattr(planned.training, key)}' for key in auto)}")
             if first and isinstance(root, str | Path):
                 write_text(run.path / DATA_FOLDER, f"{Path(root).resolve()}\n")
             stages = train_stages(model, sets[0], planned, run, resume=resume, ranks=ranks)
@@ -121,7 +123,7 @@ def pretrain(
                 try:
                     finish(planned, model, stages, sets, run.path, out, ranks=ranks.size, images=images)
                 except DataError as error:
-                    raise DataError(f"{error}; trained already: mend it, then --resume measures") from None
+                    raise DataError(f"{error}; training is done: replace this image, then --resume") from None
             ranks.barrier()
     return hub.open(out)
 
@@ -211,8 +213,8 @@ def snapshot(
         raise TrainingError(f'"{run}" holds no training, expected an --out of zoo pretrain or finetune')
     found = Recipe.load(folder.recipe_file)
     if found.method is not None or found.description == STAGE:
-        of = "a stage of a method" if found.method is None else f'of the method "{found.method.name}"'
-        raise TrainingError(f'"{folder.path}" is {of}, expected a single training')
+        kind = "a stage of a method" if found.method is None else f'of the method "{found.method.name}"'
+        raise TrainingError(f'"{folder.path}" is {kind}, expected a single training')
     recipe = Recipe.load(found, overrides)
     check_same_run(found, recipe, folder.path)
     checkpoint = checkpoint_of(folder, step)

@@ -181,7 +181,7 @@ def lay_out(
             raise ZooError(f'vary (--set): "{key}": found {given!r}, expected a list of values')
         last = key.rpartition(".")[2]
         axes[key] = {**given} if isinstance(given, Mapping) else {f"{last}_{each}": each for each in given}
-    bases = {Recipe.load(each, ()).name: each for each in recipes}
+    bases = {Recipe.load(each).name: each for each in recipes}
     if len(bases) < len(recipes):
         raise ZooError(f"recipes: found {len(recipes)}, but only the names {few(bases)}; give each its own")
     runs = dict[str, Recipe]()

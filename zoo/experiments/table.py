@@ -35,7 +35,6 @@ LEGEND = (
 _SAME_RESULT = re.compile(r"training\.precision|data\.source\.download|views\.train\.\d+\.\d+\.variant")
 """Keys whose change does not hide the published figure; a note names the change."""
 _OWN_COLUMN = ("training.epochs", "objective.feature_transform", "method.name")
-_NOT_MEASURED = Evaluated(protocol="-", settings={}, test_sha256=None, metrics={})
 
 
 @cache
@@ -122,7 +121,7 @@ def _described(run: RunRecord, records: Sequence[RunRecord]) -> dict[str, Any]:
         (each for each in run.evaluations if "accuracy" in each.metrics),
         # an unchanged classifier is preferred to one with the prior subtracted
         key=lambda each: (*(name != each.protocol for name in PREFERRED), len(each.settings), each.kind),
-        default=_NOT_MEASURED,
+        default=Evaluated(protocol="-", settings={}, test_sha256=None, metrics={}),
     )
     weighted = chosen.protocol == "linear" and chosen.settings.get("balanced")
     changed, notes, published = run.changed, list(run.noted), published_figures().get(run.name)

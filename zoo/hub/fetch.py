@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.errors import ReleaseError, did_you_mean
-from zoo.files import is_unused, list_names, read_json_or_empty, write_text
+from zoo.files import is_unused, list_names, read_json_or_empty, write_text, writing
 from zoo.hub.client import hub_errors
 from zoo.hub.names import ModelRef, resolve
 from zoo.release import Release, format
@@ -72,7 +72,7 @@ def load(
         head: `"centers"` for the classifier made of the learned class centers.
         revision: branch, tag or commit of a Hub repository.
         device: the model's device.
-        dtype: dtype of its floating-point tensors; by default the one that timm builds with.
+        dtype: dtype of its floating-point tensors; by default float32.
         cache_dir: as in `zoo.open`.
         token: as in `zoo.open`.
         model_kwargs: timm's, e.g. `features_only=True`, `in_chans=1`, `img_size=64`, `drop_path_rate=0.1`.
@@ -105,7 +105,7 @@ def pull(
     out = Path(out).expanduser()
     if not is_unused(out):
         raise ReleaseError(f"{out}: found no empty folder; choose another one")
-    with format.replacing(out) as staging:
+    with writing(f"{out}: the release", ReleaseError), format.replacing(out) as staging:
         for file in release_files(release.path).values():
             shutil.copyfile(file, staging / file.name)
     if ref.kind == "hub":

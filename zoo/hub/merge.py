@@ -44,7 +44,7 @@ def merge(release: Release, repo_id: str, base: str | None, now: ModelInfo, toke
     def conflict(key: str) -> ReleaseError:
         since = f"changed since {base[:7]}" if base else "no common version is recorded"
         hint = f'nothing was written; make both the same, or replace theirs: base="{commit}" (--base)'
-        return ReleaseError(f'{key} is another in "{repo_id}" than in {folder} ({since}); {hint}')
+        return ReleaseError(f'{key} differs between "{repo_id}" and {folder} ({since}); {hint}')
 
     old = _parts(fetched(base), repo_id) if base else {}
     ours, new = _parts(folder, repo_id), _parts(fetched(commit), repo_id)
@@ -72,7 +72,7 @@ def merge(release: Release, repo_id: str, base: str | None, now: ModelInfo, toke
     if merged == ours:
         return
     if not release.writable:
-        raise ReleaseError(f'{folder}: others changed "{repo_id}", and this cannot change; push a copy')
+        raise ReleaseError(f'{folder}: others changed "{repo_id}", and this folder is read-only; push a copy')
     names = {key for key in {**merged, **ours} if not key.startswith((_EVALUATION, _CARD))}
     names -= {format.CONFIG, format.METRICS}
     changed = [name for name in names if merged.get(name) != ours.get(name)]

@@ -63,7 +63,7 @@ class Objective(nn.Module):
         self.class_counts = nn.Buffer(info.class_counts, persistent=False)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; modules that `limit_training` freezes stay in evaluation mode."""
+        """Set the mode; modules that `freeze_encoder` freezes stay in evaluation mode."""
         super().train(mode)
         for part in self.modules():  # including those of key encoders, which are copies
             if getattr(part, "fixed", False):

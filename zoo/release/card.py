@@ -77,7 +77,7 @@ def render(folder: Path, config: Facts, *, keep: bool = True) -> str:
 def editing(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Lock a release, yield config and metrics to change, write both and the card; or raise ReleaseError."""
     if format.is_read_only(folder):
-        raise ReleaseError(f"{folder}: shipped, downloaded or not zoo's, which do not change; open a copy")
+        raise ReleaseError(f"{folder}: read-only, as it is shipped, downloaded or not zoo's; open a copy")
     with writing(str(folder), ReleaseError), FileLock(folder / format.LOCK):
         config, metrics = format.read_config(folder), format.read_metrics(folder)
         yield config, metrics

@@ -101,8 +101,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if isdir(folder / _WRITING):
         with writing(f"{folder}: what an interrupted writer left", ReleaseError):
             complete(folder)
-    found = read_json(folder / CONFIG)
-    config = found if "zoo" in found else _describe(folder, found)
+    found = read_json(folder / CONFIG)  # transformers keeps the "zoo" of weights that it trained further
+    config = found if "zoo" in found and "model_type" not in found else _describe(folder, found)
     schema.check(schema.ReleaseConfig, config, str(folder / CONFIG))
     return config
 
@@ -133,7 +133,9 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     width = shape[1] if linear else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
     names = raw.get("label_names") or cfg.get("label_names")
-    if not isinstance(names, list):  # ImageNet's class names if timm knows them, else indices
+    if not isinstance(names, list) or (
+        "model_type" in raw and len(names) != classes
+    ):  # ImageNet's, or indices
         subset = infer_imagenet_subset({"num_classes": classes})
         info = ImageNetInfo(subset) if subset else None
         names = [info.index_to_description(index) if info else index for index in range(classes)]

@@ -140,8 +140,8 @@ class Release:
             raise ReleaseError(f"{refused[0]}: expected an argument of {config['architecture']}")
         if head not in (None, "centers"):
             raise ReleaseError(f'head: found {head!r}, expected None or "centers"')
-        if num_classes < 0:
-            raise ReleaseError(f"num_classes: found {num_classes}, expected 0, for no head, or more")
+        if type(num_classes) is not int or num_classes < 0:
+            raise ReleaseError(f"num_classes: found {num_classes!r}, expected 0, for no head, or more")
         if bool(head) + bool(num_classes) + bool(model_kwargs.get("features_only")) > 1:
             raise ReleaseError('give one of num_classes=N, head="centers" and features_only=True')
         if head and not (config["zoo"]["has_centers"] and config["num_classes"]):
@@ -151,7 +151,8 @@ class Release:
             model = tensors.build(config, config["num_classes"] if head else 0, state, weights, model_kwargs)
             if num_classes:
                 model.reset_classifier(num_classes)  # type: ignore[operator]
-            return model.to(device=device, dtype=dtype)
+                model.pretrained_cfg.pop("label_names", None)  # type: ignore[operator, union-attr]
+            return model.to(device=device, dtype=dtype or next(model.parameters()).dtype)
         except Exception as error:  # from any of 1,400 constructors, with arbitrary arguments
             told = f"{weights}: cannot be loaded as {config['architecture']} (device={device}, dtype={dtype})"
             raise ReleaseError(f"{told}: {' '.join(str(error).split())}") from error

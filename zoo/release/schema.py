@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from zoo.config import Config, is_number, parse
 from zoo.errors import UNPRINTABLE, ReleaseError
@@ -70,11 +70,7 @@ class _PretrainedCfg(Config):
     license: Annotated[str, Field(pattern="[A-Za-z0-9]", max_length=200)]  # a name, not the text
 
 
-class _Open(Config):
-    model_config = ConfigDict(extra="allow")
-
-
-class _Dataset(_Open):
+class _Dataset(Config, extra="allow"):
     hub_id: _Text | None = None
     num_images: _Count | None = None
     num_classes: _Count | None = None
@@ -115,7 +111,7 @@ class ReleaseConfig(Config):
         return self
 
 
-class Evaluation(_Open):
+class Evaluation(Config, extra="allow"):
     """An entry of `metrics.json`; see `checked_evaluation` for its metrics."""
 
     protocol: _Text
@@ -129,7 +125,7 @@ class Evaluation(_Open):
     seed: int | None = None
 
 
-class Metrics(_Open):
+class Metrics(Config, extra="allow"):
     """`metrics.json`."""
 
     training: dict[str, Any]

@@ -76,7 +76,6 @@ def read_tensors(file: Path, sha256: str) -> dict[str, Tensor]:
     return load_file(file)
 
 
-@torch.random.fork_rng(devices=[])  # loading does not advance the global generator
 def build(
     config: Mapping[str, Any],
     classes: int,
@@ -127,7 +126,9 @@ def _create(
     if weights is not None:
         # by file: `local-dir:` of timm below 1.0.29 fails beside a second safetensors file
         arguments["pretrained"], cfg["file"] = True, str(weights)
-    return backbones.create(config["architecture"], num_classes=num_classes, pretrained_cfg=cfg, **arguments)
+    arch, draws = config["architecture"], torch.get_default_device().type != "meta"
+    with torch.random.fork_rng(devices=[], enabled=draws):  # only if needed: threads share the generator
+        return backbones.create(arch, num_classes=num_classes, pretrained_cfg=cfg, **arguments)
 
 
 def read_centers(folder: Path, config: Mapping[str, Any]) -> Centers | None:

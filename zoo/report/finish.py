@@ -106,7 +106,7 @@ def finish(
         objective=recipe.objective.name,
         dataset=dataset,
         recipe_text=recipe.to_yaml(),
-        metrics={"format": 1, "training": training, "evaluations": entries},
+        metrics={"training": training, "evaluations": entries},
         history=provenance.gather_history(rows, class_rows),
         images=images or _list_images(*sets),
         pictures=pictures,

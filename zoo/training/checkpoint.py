@@ -78,7 +78,7 @@ def newest(folder: Path) -> Checkpoint | None:
         try:
             return read(file)
         except TrainingError as error:
-            warnings.warn(f"{error}; it is passed over as damaged", ZooWarning, stacklevel=2)
+            warnings.warn(f"{error}; skipped as damaged", ZooWarning, stacklevel=2)
     if list_checkpoints(folder):
         raise TrainingError(f'no checkpoint in "{folder}" can be read; begin again in another --out')
     return None

@@ -139,11 +139,11 @@ def trained_until(checkpoint: Checkpoint, recipe: Recipe, run: RunFolder, train_
     per_epoch = batches_per_epoch(size, section.batch_size, drop_last=section.drop_last)
     step, patience = checkpoint.step, section.early_stopping
     stopping = checkpoint.state.get("stopping", {"waited": 0, "best": None})
-    of = f'the checkpoint of step {step} in "{run.path}"'
+    found = f'the checkpoint of step {step} in "{run.path}"'
     if step >= section.epochs * per_epoch or (patience and stopping["waited"] >= patience.patience):
-        raise TrainingError(f"{of} is the end of the training; its release is what --resume writes")
+        raise TrainingError(f"{found} is the end of the training; its release is what --resume writes")
     if patience and stopping["best"] is None:
-        raise TrainingError(f"{of} is from before the first evaluation of training.early_stopping")
+        raise TrainingError(f"{found} is from before the first evaluation of training.early_stopping")
     # a checkpoint has all weights: the release that the training started from may be gone
     objective = build_objective(recipe.model_copy(update={"init": None}), train_set)
     average = checkpoint.state.get("average", {}).get("mean", {})

@@ -17,7 +17,7 @@ Sources: by class, Cui et al. 2021 (PaCo), https://arxiv.org/abs/2107.12028, fig
 https://arxiv.org/abs/2005.10242; tolerance, Wang and Liu 2021, https://arxiv.org/abs/2012.09740.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,12 +37,6 @@ SCORED_KEYS = 4096  # at least, evenly spaced: all 65,536 would take a third of 
 
 Figures = dict[str, Tensor]
 PER_IMAGE = ("q", "k", "q_ft", "k_ft", "classes", "center_logits")  # one row per image
-
-GEOMETRY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "alignment": lambda q, k, labels: functional.alignment(q, k),
-    "uniformity": lambda q, k, labels: functional.uniformity(q),
-    "tolerance": lambda q, k, labels: functional.tolerance(q, labels),
-}
 
 
 class Observation:
@@ -162,7 +156,9 @@ def batch_figures(
     """Return the figures of a batch's labels `[B]` and `observed`; groups of classes are `[C]`, bool."""
     found, q, k = Figures(), observed.get("q"), observed.get("k")
     if q is not None and k is not None:
-        found = {name: of(q[:ROWS], k[:ROWS], labels[:ROWS]) for name, of in GEOMETRY.items()}
+        found["alignment"] = functional.alignment(q[:ROWS], k[:ROWS])
+        found["uniformity"] = functional.uniformity(q[:ROWS])
+        found["tolerance"] = functional.tolerance(q[:ROWS], labels[:ROWS])
         found |= _scores(observed, "") if observed.get("scored", True) else {}
     if "q_ft" in observed:
         found |= _scores(observed, "_ft")
@@ -188,11 +184,11 @@ def _scores(observed: Mapping[str, Any], ft: str) -> Figures:
         there = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).fill_diagonal_(False)
     scores, pairs = q @ keys.T, (q * k[:ROWS]).sum(dim=1)
     negative = there.expand_as(scores) if own is None else (own != classes) & there
-    of = {"positive": (pairs, torch.ones_like(pairs, dtype=torch.bool)), "negative": (scores, negative)}
+    kinds = {"positive": (pairs, torch.ones_like(pairs, dtype=torch.bool)), "negative": (scores, negative)}
     if own is not None and queue is not None:  # the queue has positives too
-        of["same_class"] = (scores, (own == classes) & there)
+        kinds["same_class"] = (scores, (own == classes) & there)
     found = {}
-    for name, given in of.items():
+    for name, given in kinds.items():
         found[f"{name}_score{ft}"], found[f"{name}_variance{ft}"] = moments(*given)
     return found
 

@@ -134,7 +134,8 @@ class RunFolder:
         found["listed"] = replace(dataset, settings={}).describe()["sha256"]
         other = {key for key, value in found.items() if begun.get(key) not in (None, value)}
         if other & {"num_images", "pixels"} or ("sha256" in other and begun.get("listed") != found["listed"]):
-            raise TrainingError(f'"{self.path}" began on {begun}, found {found}; expected the same images')
+            counts = f"began on {begun.get('num_images', 0):,} images, found {facts['num_images']:,}"
+            raise TrainingError(f'"{self.path}" {counts}; expected the same, in content, names and labels')
         if record:
             with self._writing():
                 write_text(self.data_file, json.dumps(found) + "\n")
@@ -152,7 +153,6 @@ class RunFolder:
         with self._writing():
             for file in filter(Path.exists, (self.metrics_file, self.classes_file)):
                 sync(file)  # so that logged rows survive a crash as well
-            self._saved.mkdir(parents=True, exist_ok=True)
             checkpoints.write(self._saved, checkpoint, keep)
 
     def log(self, row: Mapping[str, float | int]) -> None:

@@ -12,8 +12,7 @@ from zoo.data import ImageDataset
 from zoo.modules import Centers
 from zoo.modules.ranks import ALONE, Ranks
 from zoo.objectives import Classify, Objective
-from zoo.recipe import Recipe
-from zoo.recipe import sections as m
+from zoo.recipe import Recipe, sections
 from zoo.training.build import build_objective
 from zoo.training.facts import Trained
 from zoo.training.loop import train
@@ -30,25 +29,25 @@ def stages(recipe: Recipe) -> list[Recipe]:
     return [recipe] if method is None else [_stage_recipe(recipe, *stage) for stage in _changes(method)]
 
 
-def _changes(method: m.Method) -> list[tuple[str, Changes]]:
+def _changes(method: sections.Method) -> list[tuple[str, Changes]]:
     """Return the names of a method's trainings and what each changes in the recipe.
 
     A second one trains only the classifier (Kang et al. 2020), without settings that concern the encoder.
     """
-    head: Changes = {"init": {"head": "centers"}} if isinstance(method, m.FromCenters) else {}
-    if isinstance(method, m.NearestCenter):
+    head: Changes = {"init": {"head": "centers"}} if isinstance(method, sections.FromCenters) else {}
+    if isinstance(method, sections.NearestCenter):
         return []
-    if method.name == "balanced_softmax" or (isinstance(method, m.FromCenters) and method.prior):
+    if method.name == "balanced_softmax" or (isinstance(method, sections.FromCenters) and method.prior):
         return [("balanced_softmax", {**head, "objective": {"loss": "balanced_softmax"}})]
     if method.name == "logit_adjustment":
         return [(method.name, {"objective": {"loss": method.model_dump()}})]
     if method.name == "class_balanced_sampling":
         return [(method.name, {"training": {"sampling": "class_balanced"}})]
-    if isinstance(method, m.LDAMDRW):
+    if isinstance(method, sections.LDAMDRW):
         loss = {**method.model_dump(), "name": "ldam"}
         return [(method.name, {"objective": {"loss": loss, "head": "cosine", "head_std": None}})]
     first = ("cross_entropy", head)
-    if not isinstance(method, m.SecondStage):
+    if not isinstance(method, sections.SecondStage):
         return [first]
     scaled = {"head": "scaled", "head_std": None} if method.name == "lws" else {}
     optimizer = {key: getattr(method, key) for key in ("lr", "weight_decay", "momentum")}
@@ -82,7 +81,7 @@ def _stage_recipe(recipe: Recipe, name: str, changes: Changes) -> Recipe:
 def first_stage(recipe: Recipe) -> Recipe:
     """Return the plain recipe of the first training, or of the objective that is released untrained."""
     method = recipe.method
-    if not isinstance(method, m.NearestCenter):
+    if not isinstance(method, sections.NearestCenter):
         return stages(recipe)[0]
     head = "fresh" if method.centers == "means" else "centers"
     return _stage_recipe(recipe, method.name, {"init": {"head": head}})
@@ -120,7 +119,7 @@ def train_stages(
     return done
 
 
-def final_classifier(method: m.Method, learned: Centers, train: Features) -> Centers:
+def final_classifier(method: sections.Method, learned: Centers, train: Features) -> Centers:
     """Return a method's final classifier, linear in the pooled features.
 
     Classes without training images are masked, except where `nearest_center` uses the centers of a release;
@@ -132,7 +131,7 @@ def final_classifier(method: m.Method, learned: Centers, train: Features) -> Cen
         weight, bias = functional.tau_normalize(weight, tau=method.tau), torch.zeros_like(bias)
     elif method.name == "post_hoc_logit_adjustment":
         bias = functional.post_hoc_adjusted(bias, counts, tau=method.tau)
-    elif isinstance(method, m.NearestCenter):
+    elif isinstance(method, sections.NearestCenter):
         if method.centers == "means":
             features, labels = train()
             weight, bias = functional.class_means(features, labels, len(weight)).to(weight), 0 * bias
