@@ -116,8 +116,7 @@ def convert(
             fits = features.shape[1:] == centers.weight.shape[1:]
             if not (fits and outputs_match(logits, centers.logits(features))):
                 centers, classes = None, 0
-        order = label_order or (None if plain else "plain")
-        class_names = _class_names(labels, order, classes)
+        class_names = _class_names(labels, label_order or (None if plain else "plain"), classes)
         if class_counts is not None:
             counts = [str(count) for count in _listed(class_counts, "class counts")]
             if len(counts) != classes or not all(re.fullmatch("[0-9]{1,15}", count) for count in counts):
@@ -217,8 +216,8 @@ def _preprocess(
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
     elif not given and stated.keys() == {"img_size"}:
-        told = f"preprocess: not in the file, so {backbones.name_of(model)}'s in timm; or --set KEY=VALUE"
-        warnings.warn(told, ZooWarning, stacklevel=2)
+        message = f"preprocess: not in the file, so {backbones.name_of(model)}'s in timm; or --set KEY=VALUE"
+        warnings.warn(message, ZooWarning, stacklevel=2)
     found["input_size"] = stated.get("img_size") or size
     found = {key: found[key] for key in Input.model_fields if key in found} | dict(given)
     return Preprocess(**parse(Input, found, "preprocess", ReleaseError).model_dump())

@@ -70,8 +70,8 @@ def export(release: Release | str | Path, file: str | Path) -> dict[str, Any]:
                 if not outputs_match(torch.from_numpy(array), expected):
                     raise ValueError(f"onnxruntime computes other {name} than torch")
     except Exception as error:  # from three libraries and any of 1,400 architectures
-        told = first_line(error.__cause__ or error)  # torch wraps them in a page of advice
-        raise ReleaseError(f"{opened.name}: cannot be exported: {told}") from error
+        reason = first_line(error.__cause__ or error)  # torch wraps them in a page of advice
+        raise ReleaseError(f"{opened.name}: cannot be exported: {reason}") from error
     with writing(f'"{file}"'):
         write_atomic(file, lambda temporary: temporary.write_bytes(content))
     return about

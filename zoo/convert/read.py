@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from os.path import isfile
@@ -124,7 +125,7 @@ def _load(file: Path) -> Any:
         start = stream.read(9)
     if start[8:] == b"{" or file.suffix.lower() == ".safetensors":  # a copy in a cache may have any name
         return load_file(file)
-    with torch.serialization.safe_globals(_HARMLESS):
+    with warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_HARMLESS):
         return torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
 
 

@@ -127,8 +127,8 @@ def image_files(folder: Path) -> list[str]:
         above |= {f"{place}/{name}": above[place] | {real[name]} for name in inner}
         found.append((place, sorted(filter(_is_image, names))))
         if other := {Path(name).suffix for name in names if name.lower().endswith(_NOT_READ)}:
-            told = f"data: files of {few(sorted(other))} are left out, expected e.g. .jpg or .png"
-            warnings.warn(told, ZooWarning, stacklevel=2)  # the same text for all folders: shown once
+            message = f"data: files of {few(sorted(other))} are left out, expected e.g. .jpg or .png"
+            warnings.warn(message, ZooWarning, stacklevel=2)  # the same text for all folders: shown once
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
     return [place + name for place, names in inside for name in names]
 

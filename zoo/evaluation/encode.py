@@ -219,9 +219,9 @@ def read_features(file: Path, count: int) -> Tensor | None:
 
 def write_features(features: Tensor, file: Path) -> None:
     """Write features to a cache file, and delete the least recently used beyond `CACHE_BYTES`."""
-    told = {"sha256": hashlib.sha256(features.numpy().data).hexdigest()}
+    metadata = {"sha256": hashlib.sha256(features.numpy().data).hexdigest()}
     with suppress(OSError, SafetensorError):  # do without a cache that cannot be written
-        write_atomic(file, lambda temporary: save_file({"features": features}, temporary, told))
+        write_atomic(file, lambda temporary: save_file({"features": features}, temporary, metadata))
         left = CACHE_BYTES
         for old in sorted(file.parent.iterdir(), key=lambda old: -old.stat().st_mtime_ns):
             left -= old.stat().st_size
@@ -245,7 +245,7 @@ def open_encoder(
     """
     if workers:
         check_number("workers", workers, 0)
-    place = pick_device(device, "device")
+    chosen_device = pick_device(device, "device")
     if isinstance(given, nn.Module):
         model: Any = given
         while hasattr(model, "_orig_mod") or isinstance(model, nn.DataParallel | DistributedDataParallel):
@@ -253,13 +253,13 @@ def open_encoder(
         input_of = preprocess_of(model, preprocess)
         if not classifies:
             refuse_classifier(model, input_of.input_size)
-        return Encoder(model, input_of, device=place, workers=workers or 0)
+        return Encoder(model, input_of, device=chosen_device, workers=workers or 0)
     release = hub.open(given)
     if preprocess is not None:
         raise ZooError("preprocess: a release has its own; give it only for a model")
     if workers is None:
         workers = (release.recipe.get("views") or {}).get("workers", 0)
-    return Encoder(release.load(), release.preprocess, release.name, release, place, workers)
+    return Encoder(release.load(), release.preprocess, release.name, release, chosen_device, workers)
 
 
 def encode_images(
@@ -291,8 +291,8 @@ def encode_images(
     left_out = {dataset.name_of(index): error for index, error in errors.items()}
     if left_out:
         names = ", ".join(f'"{name}"' for name in left_out)
-        told = f"images: {len(left_out)} of {len(dataset):,} cannot be read and are left out: {names}"
-        warnings.warn(told, ZooWarning, stacklevel=3)
+        message = f"images: {len(left_out)} of {len(dataset):,} cannot be read and are left out: {names}"
+        warnings.warn(message, ZooWarning, stacklevel=3)
     return features, [index for index in range(len(dataset)) if index not in errors], left_out
 
 
@@ -317,8 +317,8 @@ def preprocess_of(model: nn.Module, given: Preprocess | Mapping[str, Any] | None
             raise ZooError(f"{where}: not in timm's form ({error}); give preprocess=") from None
         plain = {key: plain[key] for key in Input.model_fields if key in plain} | {"input_size": size}
         if not known:
-            told = f'model: {type(model).__name__} has no "pretrained_cfg", so ImageNet\'s is used,'
-            warnings.warn(f"{told} {plain}; give preprocess= to change it", ZooWarning, stacklevel=4)
+            message = f'model: {type(model).__name__} has no "pretrained_cfg", so ImageNet\'s is used,'
+            warnings.warn(f"{message} {plain}; give preprocess= to change it", ZooWarning, stacklevel=4)
     return Preprocess(**parse(Input, plain, where, ZooError).model_dump())
 
 

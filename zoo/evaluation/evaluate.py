@@ -77,12 +77,12 @@ def evaluate(
     names = [*map(str, protocol)] if isinstance(protocol, list | tuple) else [str(protocol)]
     if len({*names}) < max(1, len(names)):
         raise ZooError(f"protocol: found {names}, expected one or more, each once")
-    given, alone = release_or_model, names == ["classifier"]
-    encoder = open_encoder(given, preprocess, device=device, workers=workers, classifies=alone)
+    alone = names == ["classifier"]
+    encoder = open_encoder(release_or_model, preprocess, device=device, workers=workers, classifies=alone)
     release = encoder.release
-    place = as_data(data) if release is None else own_data(release, data)
+    source = as_data(data) if release is None else own_data(release, data)
     recorded = dict[str, dict[str, Any]]()
-    if release is not None and place.is_own:
+    if release is not None and source.is_own:
         words = data_words(release.config["zoo"]["dataset"])
         for entry in reversed(release.metrics["evaluations"]):  # the first of several wins
             seed = {} if entry.get("seed") is None else {"seed": entry["seed"]}
@@ -97,10 +97,10 @@ def evaluate(
     folder = RUNS / encoder.name.replace(":", "_")
     if release is not None and release.writable:
         folder = release.path / "run"
-    run = ProbeRun(place.config, Path(out or folder), exact=bool(out) and len(names) == 1, resume=resume)
+    run = ProbeRun(source.config, Path(out or folder), exact=bool(out) and len(names) == 1, resume=resume)
     found = dict[str, dict[str, Any]]()
     for each in protocols:
-        entry = found[each.protocol] = _evaluate(encoder, place, each, centers, run)
+        entry = found[each.protocol] = _evaluate(encoder, source, each, centers, run)
         if release is None:  # a release has it in config.json
             entry["preprocess"] = asdict(encoder.preprocess)
         elif save and release.writable:
@@ -109,10 +109,10 @@ def evaluate(
 
 
 def _evaluate(
-    encoder: Encoder, place: Given, protocol: Protocol, centers: Centers | None, run: ProbeRun
+    encoder: Encoder, source: Given, protocol: Protocol, centers: Centers | None, run: ProbeRun
 ) -> dict[str, Any]:
     """Run one of the protocols, reusing features that earlier ones left in `encoder`."""
-    (config, root, own), release = place, encoder.release
+    (config, root, own), release = source, encoder.release
     classifies = isinstance(protocol, ClassifierProtocol)
     reads_training = not classifies and getattr(protocol, "gallery", "train") == "train"
     if not own and not reads_training:
@@ -129,8 +129,8 @@ def _evaluate(
         raise DataError(f"{protocol.protocol}: found images of 1 class, expected two or more")
     if release is not None and isinstance(protocol, ClassifierProtocol):
         if protocol.tau is not None and prior_in_loss(release.recipe):
-            told = f"classifier: {release.name}'s loss already removed the log prior; tau subtracts it again"
-            warnings.warn(told, ZooWarning, stacklevel=2)
+            message = f"classifier: {release.name}'s loss already removed the log prior; tau does so again"
+            warnings.warn(message, ZooWarning, stacklevel=2)
         test_set = _with_classes_of(release, test_set)
         train_set = None if train_set is None else _with_classes_of(release, train_set)
     return measure(protocol, ProbeData(encoder, train_set, test_set), test_set, centers, run, own=own)
@@ -145,8 +145,8 @@ def _with_classes_of(release: Release, dataset: ImageDataset) -> ImageDataset:
     if ours == theirs:
         return dataset
     if release.is_plain and len(ours) == len(theirs) and not {*ours} & {*theirs}:
-        told = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
-        warnings.warn(told, ZooWarning, stacklevel=3)
+        message = f'classifier: classes are taken in order, "{theirs[0]}" of {release.name} for "{ours[0]}"'
+        warnings.warn(message, ZooWarning, stacklevel=3)
         return replace(dataset, class_names=theirs)
     known = {*theirs}
     unknown = next((name for name in ours if name not in known), "")
@@ -196,6 +196,6 @@ def own_data(release: Release, data: Data = None) -> Given:
             given = as_data(data)
             holds_out = given.config.holdout is not None and own is not None and own.holdout is not None
             if holds_out and data_name(given.config.source, given.root) == recorded.get("name"):
-                told = f'data: "{recorded["name"]}" is not as it was when {release.name} was trained'
-                warnings.warn(f"{told}: test images may be training images", ZooWarning, stacklevel=2)
+                message = f'data: "{recorded["name"]}" is not as it was when {release.name} was trained'
+                warnings.warn(f"{message}: test images may be training images", ZooWarning, stacklevel=2)
     return given._replace(config=given.config.model_copy(update={"partial_labels": None}))

@@ -49,8 +49,8 @@ def warn_of_shared(train: ImageDataset, test: ImageDataset | None) -> None:
     alike = train.subset(np.flatnonzero(np.isin(a, b))), test.subset(np.flatnonzero(np.isin(b, a)))
     ours, theirs = (content_ids(each.without_labels()) for each in alike)
     if shared := int(np.isin(theirs, ours[ours != -1]).sum()):
-        told = f"{shared:,} of the {len(test):,} test images are training images too: figures are too high"
-        warnings.warn(f"data: {told}", ZooWarning, stacklevel=3)
+        message = f"{shared:,} of the {len(test):,} test images are training images too: figures are too high"
+        warnings.warn(f"data: {message}", ZooWarning, stacklevel=3)
 
 
 class ProbeData:
