@@ -37,7 +37,7 @@ class Photos(ImageStore):
 
     def __init__(self, count: int) -> None:
         self.arrays = np.stack([np.asarray(photo(32, 32, seed)) for seed in range(count)])
-        super().__init__(self.arrays)
+        super().__init__(self.arrays, [*map(str, range(count))])
 
 
 def rows(device: torch.device) -> Iterator[Row]:

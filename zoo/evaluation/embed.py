@@ -70,7 +70,7 @@ def embed(
     if out is not None:  # fail before anything is encoded
         check_writable(Path(out), "out", ".npz .parquet")
         if Path(out).suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-            raise ZooError(f'out: "{out}" needs pyarrow: pip install "contrastive-zoo[train]"')
+            raise ZooError(f'out: "{out}" needs the package pyarrow: pip install "contrastive-zoo[train]"')
     images, opened = open_images(data, split)
     encoder = open_encoder(release_or_model, preprocess, device=device, workers=workers)
     features, places, left_out = encode_images(images, encoder, "embedding", max_bad_images)
