@@ -26,7 +26,7 @@ from zoo.data.views.transforms import Draws, to_device
 from zoo.errors import DataError
 from zoo.release.tensors import to_rgb
 
-CPU_PART = 128  # images of 32 pixels that fit, with intermediate results, into a core's cache of 2 MiB
+CPU_PART = 128  # images drawn together; as many pixels as in 128 of 64 x 64 are changed together
 DETAIL = 1.5  # JPEGs decoded at a lower scale keep at least this many pixels per output pixel and side
 View = Sequence[ops.Op]
 Key = tuple[int, ...]  # epoch, index of the image; if images may repeat in an epoch, also the position in it
@@ -94,8 +94,8 @@ class TensorViews:
         """
         mean, std = to_device(torch.tensor([self._mean, self._std]), images.device).view(2, 3, 1, 1)
         total = len(images) if total is None else total
-        # rows whose numbers are drawn together, and rows that are changed together: what fits into a cache
-        of_cpu = CPU_PART, max(1, CPU_PART * 32 * 32 // images.shape[2:].numel())
+        # rows whose numbers are drawn together, and rows that are changed together: fastest in a core's cache
+        of_cpu = CPU_PART, max(1, CPU_PART * 64 * 64 // images.shape[2:].numel())
         drawn, at_once = of_cpu if images.device.type == "cpu" else (total, total)
         views: list[Tensor] = []
         for first in range(0, total, drawn):  # draw for all parts, even those without rows of this rank
