@@ -113,7 +113,6 @@ class RunFolder:
         """Claim the folder and return the checkpoint to resume from, if any; drop the rows of later steps."""
         self.claim(recipe, resume=resume)
         with self._writing():
-            self._saved.mkdir(parents=True, exist_ok=True)
             for file in [*temporary_files(self.path), *temporary_files(self._saved)]:
                 file.unlink()  # a killed process left it incomplete
             found = self.load()
