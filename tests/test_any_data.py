@@ -377,7 +377,7 @@ def test_what_is_left_out_is_named(tmp_path):
     with pytest.warns(ZooWarning, match="val is the test split, test not used"):
         as_data({"train": images, "val": images, "test": images})
     (tmp_path / "val" / "a" / "5.HEIC").write_bytes(b"")
-    with pytest.warns(ZooWarning, match=r"files of \.HEIC are left out"):
+    with pytest.warns(ZooWarning, match=r"\.HEIC files are left out"):
         assert len(open_dataset(config, "test", root)) == 1
     with pytest.raises(DataError, match="no class has two"):
         open_dataset(as_data(images).config, "test", as_data(images).root)

@@ -47,7 +47,7 @@ def passed(call: Callable[[], object]) -> tuple[int, int]:
 def test_the_knn_evaluation_of_a_release_passes_few_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")  # encoded, hashed and offered to the cache each time
     functions, files = passed(lambda: zoo.evaluate(PACO, "knn"))
-    assert functions <= 120 and files <= 26, (functions, files)
+    assert functions <= 119 and files <= 25, (functions, files)
 
 
 def test_a_step_of_paco_passes_few_functions() -> None:

@@ -91,7 +91,7 @@ def test_evaluate_says_what_it_cannot_take_of_a_model() -> None:
         (("paco", "knn"), {"workers": "2"}, "workers: found '2', expected 0 or more"),
         (("paco", "knn"), {"resume": True}, 'out, resume: protocol "knn" trains nothing'),
         (("paco", ["semi_supervised", "linear_full"]), {"epochs": 3}, "milestones: found [60, 80], expected"),
-        (("paco", "knn"), {"preprocess": PIXELS}, "preprocess: a release has its own"),
+        (("paco", "knn"), {"preprocess": PIXELS}, "preprocess: a release has its own; give it only"),
         (("moco", "classifier"), {}, "has no centers"),
         (("paco", "knn", "digitz"), {}, 'Did you mean "digits"'),
     ],

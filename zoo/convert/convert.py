@@ -216,7 +216,7 @@ def _preprocess(
         size = size if small or cfg.get("fixed_input_size") else 224
         found = {"crop_pct": 1.0 if small else 0.875, "interpolation": "bilinear", "mean": mean, "std": std}
     elif not given and stated.keys() == {"img_size"}:
-        message = f"preprocess: not in the file, so {backbones.name_of(model)}'s in timm; or --set KEY=VALUE"
+        message = f"preprocess: the file has none, {backbones.name_of(model)}'s in timm is assumed; see --set"
         warnings.warn(message, ZooWarning, stacklevel=2)
     found["input_size"] = stated.get("img_size") or size
     found = {key: found[key] for key in Input.model_fields if key in found} | dict(given)

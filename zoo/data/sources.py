@@ -125,10 +125,10 @@ def image_files(folder: Path) -> list[str]:
         real = {name: realpath(f"{place}/{name}") for name in inner if _is_visible(name)}
         inner[:] = [name for name, target in real.items() if target not in above[place]]  # no loops of links
         above |= {f"{place}/{name}": above[place] | {real[name]} for name in inner}
-        found.append((place, sorted(filter(_is_image, names))))
-        if other := {Path(name).suffix for name in names if name.lower().endswith(_NOT_READ)}:
-            message = f"data: files of {few(sorted(other))} are left out, expected e.g. .jpg or .png"
-            warnings.warn(message, ZooWarning, stacklevel=2)  # the same text for all folders: shown once
+        found.append((place, images := sorted(filter(_is_image, names))))
+        rest = {*names} - {*images} if len(images) < len(names) else ()
+        if other := {Path(name).suffix for name in rest if name.lower().endswith(_NOT_READ)}:
+            warnings.warn(f"data: {few(sorted(other))} files are left out, expected e.g. .jpg", ZooWarning, 2)
     inside = [(f"{place}/"[len(f"{folder}/") :], names) for place, names in sorted(found)]
     return [place + name for place, names in inside for name in names]
 

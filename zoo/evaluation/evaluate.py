@@ -186,7 +186,7 @@ def own_data(release: Release, data: Data = None) -> Given:
     if data is None and section is None:
         raise DataError(f"data: {release.name} was converted and names no data of its own; give --data")
     own = None if section is None else parse(DataConfig, section, f"{release.name}: recipe.yaml: data")
-    given = resolve(data, own)
+    given = Given(own, None, is_own=True) if own is not None and data is None else resolve(data, own)
     if given.is_own and data is not None and release.config["zoo"].get("images_sha256") is None:
         found = None
         with suppress(DataError):  # a test split alone is not the release's own

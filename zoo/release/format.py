@@ -132,10 +132,9 @@ def _describe(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
             linear = {*built[1].state_dict()} - {*built[0].state_dict()} <= last
     width = shape[1] if linear else raw.get("num_features")
     tag = str(cfg.get("tag") or folder.resolve().name)
-    names = raw.get("label_names") or cfg.get("label_names")
-    if not isinstance(names, list) or (
-        "model_type" in raw and len(names) != classes
-    ):  # ImageNet's, or indices
+    names: Any = raw.get("label_names") or cfg.get("label_names")
+    fit = isinstance(names, list) and ("model_type" not in raw or len(names) == classes)
+    if not fit:  # ImageNet's class names if timm knows them, else indices
         subset = infer_imagenet_subset({"num_classes": classes})
         info = ImageNetInfo(subset) if subset else None
         names = [info.index_to_description(index) if info else index for index in range(classes)]

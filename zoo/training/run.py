@@ -133,8 +133,8 @@ class RunFolder:
         found["listed"] = replace(dataset, settings={}).describe()["sha256"]
         other = {key for key, value in found.items() if begun.get(key) not in (None, value)}
         if other & {"num_images", "pixels"} or ("sha256" in other and begun.get("listed") != found["listed"]):
-            counts = f"began on {begun.get('num_images', 0):,} images, found {facts['num_images']:,}"
-            raise TrainingError(f'"{self.path}" {counts}; expected the same, in content, names and labels')
+            now = [f"{key} was {str(begun[key])[:12]}, is {str(found[key])[:12]}" for key in sorted(other)]
+            raise TrainingError(f'"{self.path}" holds a run on other images: {"; ".join(now)}')
         if record:
             with self._writing():
                 write_text(self.data_file, json.dumps(found) + "\n")
