@@ -30,7 +30,7 @@ def list_(
     pattern: str = Argument("*", help="Shell pattern, or a part of the names."),
     shipped: bool = Option(False, "--shipped", help="Only weights that zoo.load has without a network."),
 ) -> None:
-    """List weights, recipes with the published figure ([V]: verified, [M]: from memory), and sweeps."""
+    """List weights, recipes with the published figure ([V] read, [S] quoted, [M] from memory), and sweeps."""
     models = catalog.list_models(pattern)
     recipes = [name for name in catalog.list_recipes(pattern) if name not in models]
     tables = [
@@ -62,7 +62,7 @@ def _weights_row(name: str) -> tuple[str, ...]:
 
 def _recipe_row(name: str) -> tuple[str, ...]:
     text = read_text(catalog.recipe_path(name), RecipeError).replace("\n#  ", "")  # a fact may span lines
-    found = re.search(r"^# Target: +([\d.]+ [^;]+);[^[\n]*(\[[VM]\])", text, re.MULTILINE)
+    found = re.search(r"^# Target: +([\d.]+ [^;]+);[^[\n]*(\[[VSM]\])", text, re.MULTILINE)
     return name, " ".join(" ".join(found.groups()).split()) if found else "none"
 
 
