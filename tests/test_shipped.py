@@ -38,7 +38,7 @@ def marked(name: str) -> object:
     return pytest.param(name, marks=[pytest.mark.shared, *slow])
 
 
-@pytest.mark.parametrize("name", map(marked, zoo.list_models()))
+@pytest.mark.parametrize("name", [*map(marked, zoo.list_models())])
 def test_recorded_accuracies_come_out_again_and_evaluating_changes_no_shipped_file(name: str) -> None:
     release, data = zoo.open(name), None if "_digits" in name else SHARED / "cifar100"
     if data is not None and not data.is_dir():
