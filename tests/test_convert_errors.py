@@ -4,7 +4,9 @@ import argparse
 import math
 import os
 import pickle
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,15 @@ def test_unknown_keys_are_left_out_only_when_they_are_named(paco: Path, tmp_path
     left_out = release.recipe["converted"]["left_out"]
     assert left_out["left out on request"] == "decoder.a, encoder_q.layer1.extra"
     assert "args" in left_out["not weights"] and left_out["not weights"].isprintable()
+
+
+def test_paths_that_python_3_13_saved_are_read(
+    paco: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = type("PosixPath", (), {"__module__": "pathlib._local"})  # before and after it is in pathlib
+    monkeypatch.setitem(sys.modules, "pathlib._local", SimpleNamespace(PosixPath=saved))
+    torch.save(torch.load(paco) | {"args": argparse.Namespace(data=saved())}, file := tmp_path / "f.pth")
+    assert zoo.convert(file, "paco", tmp_path / "out", arch=PACO).name == f"{PACO}.paco_f"
 
 
 def test_another_familys_file_is_refused(paco: Path, tmp_path: Path) -> None:
