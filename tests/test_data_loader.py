@@ -2,7 +2,9 @@
 
 import gc
 import multiprocessing
+import os
 import resource
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +87,25 @@ def test_no_worker_process_outlives_its_stream(monkeypatch):
     while workers_alive() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert workers_alive() == before
+
+
+@pytest.mark.parametrize("fault", ["no shared memory", "killed"])
+def test_workers_without_memory_end_in_one_line_and_leave_no_process_that_blocks_the_exit(monkeypatch, fault):
+    before, real = workers_alive(), batches.default_collate
+
+    def join(images):
+        if fault == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_9>: No space left (28)")
+
+    monkeypatch.setattr(batches, "default_collate", join)
+    monkeypatch.setattr(batches, "own_cores", lambda: 2)
+    stream = make(digits(), "stream", workers=2).stream(0, 9)
+    with pytest.raises(ZooError, match=r"^views.workers: .*(shared memory|DataLoader worker)") as error:
+        next(stream)
+    assert workers_alive() == before and "\n" not in str(error.value)
+    monkeypatch.setattr(batches, "default_collate", real)
+    assert len(next(make(digits(), "stream", workers=2).stream(0, 9)).views) == 2
 
 
 def test_images_of_several_sizes_need_a_size_or_a_crop_first(tmp_path):

@@ -33,10 +33,16 @@ def out_of_memory(*_: Any) -> Output:
     raise torch.OutOfMemoryError("tried to allocate 20 GiB\nsecond line")
 
 
+def worker_killed(*_: Any) -> Output:
+    raise RuntimeError("DataLoader worker (pid 9) is killed by signal: Killed. ")  # wherever a step is
+
+
 def spoil(objective: Objective, what: str) -> RemovableHandle:
     """Let the loss or a gradient not be finite, or memory run out, until the hook is removed."""
     if what == "memory":
         return objective.register_forward_pre_hook(out_of_memory)
+    if what == "worker":
+        return objective.register_forward_pre_hook(worker_killed)
     if what == "gradient":
         return objective.encoder.layer1[0].conv1.weight.register_hook(lambda gradient: gradient * math.inf)
     return objective.register_forward_hook(lambda _, __, output: output._replace(loss=output.loss * math.nan))
@@ -50,6 +56,7 @@ def spoil(objective: Objective, what: str) -> RemovableHandle:
         ("gradient", 5, r"the loss became nan by step 6 at lr [\d.]+", 0),  # which the next loss shows
         ("gradient", 12, "a weight became nan by step 12", 6),  # there is none
         ("memory", 8, r"out of memory in step 8 \(.*20 GiB\)", 6),
+        ("worker", 8, r"out of memory in step 8 \(DataLoader worker \(pid 9\).*\)", 6),
     ],
 )
 def test_what_cannot_go_on_ends_with_the_last_good_state_which_can(

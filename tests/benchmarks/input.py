@@ -19,7 +19,7 @@ from tests.benchmarks.harness import Row, gate, timed
 from tests.data_fixtures import MEAN, STD, make, photo
 from zoo.backbones import keeping_memory
 from zoo.data import DataConfig, ImageDataset, open_dataset
-from zoo.data.batches import derive_seed, random_crops
+from zoo.data.batches import _collate, derive_seed, random_crops
 from zoo.data.config import ListFiles
 from zoo.data.decode import decode_all
 from zoo.data.ops import RandomResizedCrop
@@ -77,7 +77,8 @@ def _crops(data: ImageDataset, device: torch.device) -> Iterator[Row]:
         return seeded(lambda: [crop(image) for _ in views], index)
 
     def ours() -> list[Tensor]:
-        return batch(lambda index: random_crops(data, None, views, 0, (0, index)), torch.cat)
+        crops = partial(random_crops, data, None, views, 0)
+        return _collate([(index, crops((0, index))) for index in range(len(data))])[1]
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

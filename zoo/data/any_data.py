@@ -80,9 +80,8 @@ def detect(root: Path) -> DataConfig | None:
 
 def _split_tables(root: Path) -> DataConfig | None:
     parts = [name for name in ("train", *TEST_PARTS) if sources.split_files(root, name)]
-    if parts[1:]:
-        return _config(Parquet(train=parts[0], test=parts[1]), has_test=True)
-    return _config(Parquet(train=parts[0])) if parts else None
+    used: dict[str, Any] = dict(zip(("train", "test"), parts, strict=False))
+    return _config(Parquet(**used), has_test=len(used) == 2) if used else None
 
 
 def _detect_tree(root: Path) -> DataConfig | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision.transforms import RandomResizedCrop
 
 from zoo.data import ops
@@ -23,7 +24,7 @@ from zoo.data.decode import decode_all, open_image, own_cores, scaled_to_square
 from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
 from zoo.data.views.transforms import Draws, to_device
-from zoo.errors import DataError
+from zoo.errors import DataError, ZooError
 from zoo.release.tensors import to_rgb
 
 CPU_PART = 128  # images drawn together; as many pixels as in 128 of 64 x 64 are changed together
@@ -31,6 +32,7 @@ DETAIL = 1.5  # JPEGs decoded at a lower scale keep at least this many pixels pe
 View = Sequence[ops.Op]
 Key = tuple[int, ...]  # epoch, index of the image; if images may repeat in an epoch, also the position in it
 Sample = tuple[int, list[Tensor] | str]  # an image's index; its views `[1, 3, h, w]`, uint8, or its error
+Errors = dict[int, str] | None  # receives unreadable images' errors by index; None: they are raised
 
 
 class Batch(NamedTuple):
@@ -169,9 +171,10 @@ def whole_image(dataset: ImageDataset, transform: Any, key: Key) -> list[Tensor]
 def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, str]]:
     """Return the readable images' indices, a batch `[B, 3, h, w]` per view, and the others' errors."""
     readable = [(place, views) for place, views in samples if not isinstance(views, str)]
-    views = [torch.cat(images) for images in zip(*(views for _, views in readable), strict=True)]
-    errors = {place: error for place, error in samples if isinstance(error, str)}
-    return [place for place, _ in readable], views, errors
+    # torch's own function, which puts them into shared memory here, where an error is not lost
+    parts = zip(*(views for _, views in readable), strict=True)
+    views = [default_collate([x[0].movedim(0, 2) for x in part]).movedim(3, 1) for part in parts]
+    return [place for place, _ in readable], views, {n: each for n, each in samples if isinstance(each, str)}
 
 
 def _survive_first_sigterm(_worker: int) -> None:
@@ -180,16 +183,9 @@ def _survive_first_sigterm(_worker: int) -> None:
 
 
 def from_workers(
-    samples: Samples,
-    keys: Iterable[list[Key]],
-    workers: int,
-    device: torch.device,
-    errors: dict[int, str] | None = None,
+    samples: Samples, keys: Iterable[list[Key]], workers: int, device: torch.device, errors: Errors = None
 ) -> Generator[tuple[list[int], list[Tensor]]]:
-    """Yield, for each list of keys, the images' indices and one batch per view.
-
-    An unreadable image raises DataError, or is skipped and noted in `errors` by index.
-    """
+    """Yield the indices and one batch per view of each list of keys; ZooError if memory is short."""
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
@@ -207,6 +203,12 @@ def from_workers(
             if errors is not None:
                 errors |= found
             yield places, views
+    except Exception as error:
+        clear_frames(error.__traceback__)  # torch's would keep the workers, and they this process
+        said = str(error).strip().rpartition("\n")[2]
+        if "shared memory" not in said and "DataLoader worker (" not in said:
+            raise
+        raise ZooError(f"views.workers: {said}; expected fewer, or more memory or /dev/shm") from None
     finally:
         del batches  # the last reference: stops the workers, even if not all batches were read
 
@@ -299,7 +301,7 @@ def eval_images(
     batch_size: int,
     device: torch.device | str,
     workers: int = 0,
-    errors: dict[int, str] | None = None,
+    errors: Errors = None,
     crop_mode: str = "center",
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images `[B, 3, S, S]`, float32, on `device`, and labels `[B]`, int64, on the CPU, in order.
@@ -318,5 +320,5 @@ def eval_images(
     keys: list[list[Key]] = [[(0, i) for i in every[n : n + batch_size]] for n in every[::batch_size]]
     for index, views in from_workers(samples, keys, workers, device, errors):
         if views:
-            images = views[0].to(device, non_blocking=True).float()
+            images = views[0].to(device, non_blocking=True).contiguous().float()
             yield images.div_(255).sub_(channel_mean).div_(channel_std), labels[index]  # as timm does

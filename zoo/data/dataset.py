@@ -176,8 +176,7 @@ class ImageDataset:
 def data_words(facts: Mapping[str, Any]) -> str:
     """Return a short name of `describe`d data and their selection, e.g. `digits, long tail 50`."""
     words, tail, subset = [str(facts["name"])], facts.get("long_tail"), facts.get("subset")
-    if tail:
-        words.append(f"long tail {tail['imbalance']:g}")
+    words += [f"long tail {tail['imbalance']:g}"] if tail else []
     if subset:
         count = subset.get("per_class")
         words.append(f"{count} labels a class" if count else f"{100 * subset['fraction']:g} % of labels")

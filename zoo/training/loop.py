@@ -4,7 +4,7 @@ import math
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 import torch
 from torch import nn
@@ -66,11 +66,15 @@ def train(
             if ranks.rank == 0:
                 run.check_images(dataset, record=True)
             try:
-                with show_progress(recipe.name, stepper.steps, loop.done) as report:
-                    loop.run_steps(loader.stream(loop.done, stepper.steps), stop, report)
-            except (torch.OutOfMemoryError, MemoryError) as error:
+                stream = closing(loader.stream(loop.done, stepper.steps))  # or errors keep the workers
+                with show_progress(recipe.name, stepper.steps, loop.done) as report, stream as batches:
+                    loop.run_steps(batches, stop, report)
+            except (RuntimeError, MemoryError) as error:
+                full = isinstance(error, torch.OutOfMemoryError | MemoryError)
+                if not (full or "DataLoader worker (" in str(error)):  # was killed
+                    raise
                 found = f"out of memory in step {loop.done + 1} ({first_line(error)[:160]}); {loop.kept()}"
-                raise TrainingError(f"{found}; expected a smaller training.batch_size") from None
+                raise TrainingError(f"{found}; expected a smaller batch_size or fewer workers") from None
     best = None if loop.monitor is None else loop.monitor.best
     if best is None and stepper.ema is not None:
         stepper.ema.swap()
