@@ -9,6 +9,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.main import get_command
@@ -218,3 +219,17 @@ def test_interrupting_saves_and_tells_how_to_go_on_and_resume_finishes(tmp_path:
     assert again.returncode == 1 and "--resume" in again.stderr
     assert warm.run(*command, "--resume").returncode == 0
     assert (out / "config.json").is_file()
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_decoding_process_that_was_killed_is_one_line_and_other_errors_of_torch_are_not(
+    killed: bool, monkeypatch, capsys
+) -> None:
+    said = "DataLoader worker (pid 9) is killed by signal: Killed." if killed else "a fault of ours"
+    monkeypatch.setattr("sys.argv", ["zoo", "list"])
+    monkeypatch.setattr("zoo.catalog.list_models", Mock(side_effect=RuntimeError(said)))
+    with pytest.raises(SystemExit if killed else RuntimeError) as ended:
+        cli.main()
+    if killed:
+        assert isinstance(ended.value, SystemExit) and ended.value.code == 1
+        assert said in (line := capsys.readouterr().err) and line.count("\n") == 1

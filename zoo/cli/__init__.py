@@ -12,7 +12,7 @@ from typing import Any
 
 from zoo.cli import experiments, releases, show, training
 from zoo.cli.app import app, say
-from zoo.errors import ZooError, ZooWarning, missing_extra, one_line, rank_and_size
+from zoo.errors import ZooError, ZooWarning, first_line, missing_extra, one_line, rank_and_size
 
 for _command in (  # in the order of `zoo --help`
     *(training.demo, show.list_, show.show, training.pretrain, training.finetune, releases.evaluate),
@@ -45,6 +45,11 @@ def main() -> None:
             app()
     except ModuleNotFoundError as error:
         say(str(missing_extra(error)))
+        sys.exit(1)
+    except RuntimeError as error:  # which torch raises anywhere; a training says what it kept
+        if "DataLoader worker (" not in str(error):
+            raise
+        say(f"{first_line(error)}; expected more memory, or fewer --workers")
         sys.exit(1)
     except (ZooError, OSError, MemoryError) as error:
         say(str(error) or "out of memory")

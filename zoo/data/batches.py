@@ -1,11 +1,11 @@
 """Batches of images: for training, as a pure function of the step, and for evaluation."""
 
 import hashlib
-import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from signal import SIG_DFL, SIGTERM, alarm, signal
 from traceback import clear_frames
 from typing import Any, NamedTuple
 
@@ -179,7 +179,7 @@ def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, 
 
 def _survive_first_sigterm(_worker: int) -> None:
     # torchrun and SLURM signal child processes too, but training needs these until its state is saved
-    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    signal(SIGTERM, lambda *_: (signal(SIGTERM, SIG_DFL), alarm(600)))  # if not, it may wait for them to exit
 
 
 def from_workers(
