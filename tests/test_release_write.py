@@ -1,7 +1,11 @@
 """Writing a release: what lies in the folder, and what a crash leaves behind."""
 
+import errno
+import fcntl
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -134,6 +138,21 @@ def test_a_crash_before_the_first_release_leaves_no_folder(tmp_path, monkeypatch
     with pytest.raises(ReleaseError, match="No space left"):
         release_of(tmp_path / "r", trained_encoder())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_system_without_locks_that_cannot_sync_folders_takes_a_release(tmp_path, monkeypatch):
+    real = os.fsync
+
+    def of_files(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(descriptor)
+
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
+    monkeypatch.setattr(os, "fsync", of_files)
+    for _ in range(2):  # the second replaces the first
+        release_of(tmp_path / "r", trained_encoder()).verify()
+    assert [file.name for file in tmp_path.iterdir()] == ["r"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
@@ -120,22 +120,18 @@ def staging(target: Path, *, inside: bool = False) -> Iterator[Path]:
     own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
     for left in [*target.parent.iterdir(), *(target.iterdir() if inside else ())]:
         if own.fullmatch(left.name) and left.is_dir():
-            with suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with suppress(OSError), _opened(left) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left, ignore_errors=True)
     folder = place / f".{target.name}.{uuid.uuid4().hex}"
     try:
         folder.mkdir()
-        with _locked(folder, fcntl.LOCK_SH):
+        with _opened(folder) as descriptor:
+            with suppress(OSError):  # a file system without locks, such as some Lustre: then none are removed
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    with _opened(folder) as descriptor:
-        fcntl.flock(descriptor, how)
-        yield
 
 
 def temporary_files(folder: Path) -> list[Path]:
@@ -144,8 +140,8 @@ def temporary_files(folder: Path) -> list[Path]:
 
 
 def sync(path: Path) -> None:
-    """Flush a file's content, or a folder's entries, to disk with fsync."""
-    with _opened(path) as descriptor:
+    """Flush a file's content, or a folder's entries where the file system can, to disk with fsync."""
+    with _opened(path) as descriptor, suppress(OSError) if isdir(path) else nullcontext():
         os.fsync(descriptor)
 
 
