@@ -8,6 +8,8 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from tests.data_fixtures import CROP, MEAN, MOCO, STD, digits, list_dataset, mak
 from zoo.data import Batch, DataConfig, EvalView, batches, eval_images, open_dataset, ops
 from zoo.data.batches import CPU_PART, derive_seed, epoch_order
 from zoo.data.config import ListFiles
-from zoo.errors import DataError, RecipeError, ZooError
+from zoo.errors import DataError, RecipeError, ZooError, ZooWarning
 from zoo.recipe import Recipe
 
 EVERY_BACKEND = pytest.mark.parametrize("backend", ["tensor", "stream"])
@@ -106,6 +108,17 @@ def test_workers_without_memory_end_in_one_line_and_leave_no_process_that_blocks
     assert workers_alive() == before and "\n" not in str(error.value)
     monkeypatch.setattr(batches, "default_collate", real)
     assert len(next(make(digits(), "stream", workers=2).stream(0, 9)).views) == 2
+
+
+def test_images_are_decoded_in_this_process_where_shared_memory_is_small(monkeypatch):
+    free = Mock(return_value=SimpleNamespace(free=64 << 20))
+    monkeypatch.setattr("zoo.files.shutil.disk_usage", free)
+    before, stream = workers_alive(), make(digits(), "stream", workers=2).stream(0, 2)
+    with pytest.warns(ZooWarning, match=r"^views.workers: 0 in place of 2, as /dev/shm"):
+        first = next(stream)
+    assert workers_alive() == before
+    free.return_value.free = 1 << 30
+    assert same(first, next(make(digits(), "stream", workers=2).stream(0, 2)))
 
 
 def test_images_of_several_sizes_need_a_size_or_a_crop_first(tmp_path):

@@ -7,13 +7,14 @@ import re
 import shutil
 import stat
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from os.path import exists, isdir
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import ZooError
+from zoo.errors import ZooError, ZooWarning
 
 RUNS = Path("runs")
 """Default parent folder of everything that zoo writes."""
@@ -96,6 +97,16 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
         yield
     except OSError as error:
         raise error_type(f"{what} cannot be written: {error.strerror or error}") from None
+
+
+def supported_workers(wanted: int) -> int:
+    """Return the number of processes that may send images: 0, with a warning, where /dev/shm is small."""
+    place = "/dev/shm"  # of a container 64 MiB, if nothing else is said
+    if wanted and isdir(place) and shutil.disk_usage(place).free < 1 << 30:
+        few = f"{place} has less than 1 GiB (docker run --shm-size=8g): images are decoded in this process"
+        warnings.warn(f"views.workers: 0 in place of {wanted}, as {few}", ZooWarning, stacklevel=2)
+        return 0
+    return wanted
 
 
 def check_writable(file: Path, key: str, endings: str) -> None:

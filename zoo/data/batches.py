@@ -25,6 +25,7 @@ from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
 from zoo.data.views.transforms import Draws, to_device
 from zoo.errors import DataError, ZooError
+from zoo.files import supported_workers
 from zoo.release.tensors import to_rgb
 
 CPU_PART = 128  # images drawn together; as many pixels as in 128 of 64 x 64 are changed together
@@ -189,7 +190,7 @@ def from_workers(
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
-        num_workers=min(workers, own_cores()) if workers else 0,
+        num_workers=min(supported_workers(workers), own_cores()),
         collate_fn=_collate,
         pin_memory=device.type == "cuda",  # otherwise copies would wait for the device
         generator=torch.Generator(),  # otherwise the loader draws from the global generator

@@ -128,7 +128,6 @@ def gaussian_blur(op: ops.GaussianBlur, images: Tensor, draws: Draws) -> Tensor:
     height, width = images.shape[-2:]
     if op.kernel_size // 2 >= min(height, width):
         raise DataError(f"gaussian_blur: kernel_size {op.kernel_size} is too large for {height}x{width}")
-
     sigma = draws.uniform(op.sigma[0], op.sigma[1])
     return apply_where(draws.chosen(op.p), partial(blur, kernel_size=op.kernel_size), images, sigma)
 
