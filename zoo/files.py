@@ -102,7 +102,7 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
 def supported_workers(wanted: int) -> int:
     """Return the number of processes that may send images: 0, with a warning, where /dev/shm is small."""
     place = "/dev/shm"  # of a container 64 MiB, if nothing else is said
-    if wanted and isdir(place) and shutil.disk_usage(place).free < 1 << 30:
+    if isdir(place) and shutil.disk_usage(place).free < 1 << 30:
         few = f"{place} has less than 1 GiB (docker run --shm-size=8g): images are decoded in this process"
         warnings.warn(f"views.workers: 0 in place of {wanted}, as {few}", ZooWarning, stacklevel=2)
         return 0

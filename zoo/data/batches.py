@@ -190,7 +190,7 @@ def from_workers(
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
-        num_workers=min(supported_workers(workers), own_cores()),
+        num_workers=min(supported_workers(workers), own_cores()) if workers else 0,
         collate_fn=_collate,
         pin_memory=device.type == "cuda",  # otherwise copies would wait for the device
         generator=torch.Generator(),  # otherwise the loader draws from the global generator
