@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from zoo.data.batches import CPU_PART, derive_seed, epoch_order
 from zoo.data.config import ListFiles
 from zoo.errors import DataError, RecipeError, ZooError, ZooWarning
 from zoo.recipe import Recipe
+from zoo.training.signals import stop_on_signal
 
 EVERY_BACKEND = pytest.mark.parametrize("backend", ["tensor", "stream"])
 EVERY = [  # every operation
@@ -103,7 +105,7 @@ def test_workers_without_memory_end_in_one_line_and_leave_no_process_that_blocks
     monkeypatch.setattr(batches, "default_collate", join)
     monkeypatch.setattr(batches, "own_cores", lambda: 2)
     stream = make(digits(), "stream", workers=2).stream(0, 9)
-    with pytest.raises(ZooError, match=r"^views.workers: .*(shared memory|DataLoader worker)") as error:
+    with pytest.raises(MemoryError, match=r"(shared memory|DataLoader worker).*; use fewer$") as error:
         next(stream)
     assert workers_alive() == before and "\n" not in str(error.value)
     monkeypatch.setattr(batches, "default_collate", real)
@@ -111,14 +113,30 @@ def test_workers_without_memory_end_in_one_line_and_leave_no_process_that_blocks
 
 
 def test_images_are_decoded_in_this_process_where_shared_memory_is_small(monkeypatch):
-    free = Mock(return_value=SimpleNamespace(free=64 << 20))
+    free = Mock(return_value=SimpleNamespace(total=64 << 20, free=64 << 20))
     monkeypatch.setattr("zoo.files.shutil.disk_usage", free)
     before, stream = workers_alive(), make(digits(), "stream", workers=2).stream(0, 2)
-    with pytest.warns(ZooWarning, match=r"^views.workers: 0 in place of 2, as /dev/shm"):
+    with pytest.warns(ZooWarning, match=r"^workers: 0 in place of 2, since .*/dev/shm"):
         first = next(stream)
     assert workers_alive() == before
     free.return_value.free = 1 << 30
     assert same(first, next(make(digits(), "stream", workers=2).stream(0, 2)))
+
+
+def test_workers_that_have_just_begun_survive_the_signal_that_stops_a_training(monkeypatch):
+    real = batches._survive_first_sigterm
+    monkeypatch.setattr(batches, "_survive_first_sigterm", lambda worker: (time.sleep(0.5), real(worker)))
+    monkeypatch.setattr(batches, "own_cores", lambda: 2)
+
+    def stop():
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid, signal.SIGTERM)
+
+    with stop_on_signal():  # the workers inherit its handler
+        timer = threading.Timer(0.25, stop)
+        timer.start()
+        assert len([*make(digits(), "stream", workers=2).stream(0, 3)]) == 3
+    timer.join()
 
 
 def test_images_of_several_sizes_need_a_size_or_a_crop_first(tmp_path):

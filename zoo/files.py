@@ -102,9 +102,9 @@ def writing(what: str, error_type: type[ZooError] = ZooError) -> Iterator[None]:
 def supported_workers(wanted: int) -> int:
     """Return the number of processes that may send images: 0, with a warning, where /dev/shm is small."""
     place = "/dev/shm"  # of a container 64 MiB, if nothing else is said
-    if isdir(place) and shutil.disk_usage(place).free < 1 << 30:
-        few = f"{place} has less than 1 GiB (docker run --shm-size=8g): images are decoded in this process"
-        warnings.warn(f"views.workers: 0 in place of {wanted}, as {few}", ZooWarning, stacklevel=2)
+    if isdir(place) and (found := shutil.disk_usage(place)).total and found.free < 1 << 30:
+        why = f"less than 1 GiB of {place} is free (docker run --shm-size=8g)"
+        warnings.warn(f"workers: 0 in place of {wanted}, since {why}", ZooWarning, stacklevel=2)
         return 0
     return wanted
 
@@ -138,7 +138,7 @@ def staging(target: Path, *, inside: bool = False) -> Iterator[Path]:
     try:
         folder.mkdir()
         with _opened(folder) as descriptor:
-            with suppress(OSError):  # a file system without locks, such as some Lustre: then none are removed
+            with suppress(OSError):  # a file system without locks: then nobody removes what others left
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield folder
     finally:

@@ -41,7 +41,7 @@ class _Inert:
 
 
 _HARMLESS: list[Any] = [
-    *((_Inert, name) for name in ("argparse.Namespace", "numpy.ndarray", "numpy.dtype")),  # of accuracies
+    *((_Inert, name) for name in ("argparse.Namespace", "numpy.ndarray", "numpy.dtype")),  # accuracies
     *((_Inert, f"pathlib.{of}Path") for of in ("Posix", "Windows", "_local.Posix", "_local.Windows")),
     *((_Inert, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
     *((_Inert, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),

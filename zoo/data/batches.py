@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from signal import SIG_DFL, SIGTERM, alarm, signal
+from signal import SIG_BLOCK, SIG_DFL, SIG_SETMASK, SIG_UNBLOCK, SIGTERM, alarm, pthread_sigmask, signal
 from traceback import clear_frames
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from zoo.data.decode import decode_all, open_image, own_cores, scaled_to_square
 from zoo.data.views import transforms
 from zoo.data.views.auto_augment import auto_augment
 from zoo.data.views.transforms import Draws, to_device
-from zoo.errors import DataError, ZooError
+from zoo.errors import DataError
 from zoo.files import supported_workers
 from zoo.release.tensors import to_rgb
 
@@ -180,13 +180,14 @@ def _collate(samples: list[Sample]) -> tuple[list[int], list[Tensor], dict[int, 
 
 def _survive_first_sigterm(_worker: int) -> None:
     # torchrun and SLURM signal child processes too, but training needs these until its state is saved
-    signal(SIGTERM, lambda *_: (signal(SIGTERM, SIG_DFL), alarm(600)))  # if not, it may wait for them to exit
+    signal(SIGTERM, lambda *_: (signal(SIGTERM, SIG_DFL), alarm(600)))  # not for ever: exit waits for them
+    pthread_sigmask(SIG_UNBLOCK, {SIGTERM})
 
 
 def from_workers(
     samples: Samples, keys: Iterable[list[Key]], workers: int, device: torch.device, errors: Errors = None
 ) -> Generator[tuple[list[int], list[Tensor]]]:
-    """Yield the indices and one batch per view of each list of keys; ZooError if memory is short."""
+    """Yield the indices and one batch per view of each list of keys; MemoryError if it is short."""
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
@@ -196,7 +197,9 @@ def from_workers(
         generator=torch.Generator(),  # otherwise the loader draws from the global generator
         worker_init_fn=_survive_first_sigterm,
     )
+    before = pthread_sigmask(SIG_BLOCK, {SIGTERM})  # until the workers can survive it
     batches = iter(loader)
+    pthread_sigmask(SIG_SETMASK, before)
     try:
         for places, views, found in batches:
             if found and errors is None:
@@ -204,12 +207,12 @@ def from_workers(
             if errors is not None:
                 errors |= found
             yield places, views
-    except Exception as error:
+    except RuntimeError as error:
         clear_frames(error.__traceback__)  # torch's would keep the workers, and they this process
         said = str(error).strip().rpartition("\n")[2]
         if "shared memory" not in said and "DataLoader worker (" not in said:
             raise
-        raise ZooError(f"views.workers: {said}; expected fewer, or more memory or /dev/shm") from None
+        raise MemoryError(f"{said}: the {workers} workers lack memory or /dev/shm; use fewer") from None
     finally:
         del batches  # the last reference: stops the workers, even if not all batches were read
 

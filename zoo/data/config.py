@@ -98,8 +98,7 @@ class LongTail(Config):
 class Subset(Config):
     """Keeps only a few labelled images of each class for training, drawn after the long tail."""
 
-    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of each class to keep, rounded, at least one image."""
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="Share of each class.")
     per_class: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Images of each class.")
     seed: Seed = Field(default=0, description="Seed of the draw.")
 
@@ -187,8 +186,7 @@ class EvalView(Config):
     size: PositiveInt = Field(description="Side of the input in pixels.")
     crop_pct: Annotated[float, Field(ge=0.1, le=1)] = 0.875
     """Share of the resized image's side that the crop keeps; 1: all of it."""
-    interpolation: Interpolation = "bilinear"
-    """Interpolation when resizing, with antialiasing. Most papers use torchvision's default, bilinear."""
+    interpolation: Interpolation = Field("bilinear", description="When resizing, with antialiasing.")
 
 
 class ViewsConfig(Config):
@@ -198,8 +196,7 @@ class ViewsConfig(Config):
     """`tensor`: all images are decoded once and kept on the training device, where they are augmented in
     batches; they must have one size and fit into its memory. `stream`: worker processes decode and crop, and
     the other operations run in batches on the device."""
-    workers: Annotated[int, Field(ge=0)] = 0
-    """Worker processes per rank (for `stream` and evaluation), at most one per core; 0: none."""
+    workers: Annotated[int, Field(ge=0)] = Field(0, description="Decoding processes per rank; 0: none.")
     cache: bool = False
     """Cache the images decoded for `tensor` in `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]

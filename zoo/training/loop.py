@@ -74,7 +74,7 @@ def train(
                 if not (full or "DataLoader worker (" in str(error)):  # was killed
                     raise
                 found = f"out of memory in step {loop.done + 1} ({first_line(error)[:160]}); {loop.kept()}"
-                raise TrainingError(f"{found}; expected a smaller batch_size or fewer workers") from None
+                raise TrainingError(f"{found}; expected e.g. a smaller training.batch_size") from None
     best = None if loop.monitor is None else loop.monitor.best
     if best is None and stepper.ema is not None:
         stepper.ema.swap()
