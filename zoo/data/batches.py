@@ -187,7 +187,7 @@ def _survive_first_sigterm(_worker: int) -> None:
 def from_workers(
     samples: Samples, keys: Iterable[list[Key]], workers: int, device: torch.device, errors: Errors = None
 ) -> Generator[tuple[list[int], list[Tensor]]]:
-    """Yield the indices and one batch per view of each list of keys; MemoryError if it is short."""
+    """Yield the indices and one batch per view of each list of keys; MemoryError if workers lack memory."""
     loader: DataLoader[Sample] = DataLoader(
         samples,
         batch_sampler=keys,
@@ -212,7 +212,7 @@ def from_workers(
         said = str(error).strip().rpartition("\n")[2]
         if "shared memory" not in said and "DataLoader worker (" not in said:
             raise
-        raise MemoryError(f"{said}: the {workers} workers lack memory or /dev/shm; use fewer") from None
+        raise MemoryError(f"{said}: the worker processes lack memory or /dev/shm; use fewer") from None
     finally:
         del batches  # the last reference: stops the workers, even if not all batches were read
 

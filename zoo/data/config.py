@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from zoo.config import Config, load_yaml, named_by, parse
-from zoo.data.ops import Interpolation, Op, PositiveInt, RandomResizedCrop
+from zoo.data.ops import Interpolation, Op, PositiveInt, RandomResizedCrop, Share
 from zoo.errors import DataError, did_you_mean
 
 _ByKind = Field(discriminator="kind")
@@ -98,7 +98,7 @@ class LongTail(Config):
 class Subset(Config):
     """Keeps only a few labelled images of each class for training, drawn after the long tail."""
 
-    fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="Share of each class.")
+    fraction: Share | None = Field(None, description="Share of each class, rounded, at least one image.")
     per_class: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Images of each class.")
     seed: Seed = Field(default=0, description="Seed of the draw.")
 
@@ -186,7 +186,7 @@ class EvalView(Config):
     size: PositiveInt = Field(description="Side of the input in pixels.")
     crop_pct: Annotated[float, Field(ge=0.1, le=1)] = 0.875
     """Share of the resized image's side that the crop keeps; 1: all of it."""
-    interpolation: Interpolation = Field("bilinear", description="When resizing, with antialiasing.")
+    interpolation: Interpolation = Field("bilinear", description="With antialiasing; usually bilinear.")
 
 
 class ViewsConfig(Config):
@@ -196,7 +196,7 @@ class ViewsConfig(Config):
     """`tensor`: all images are decoded once and kept on the training device, where they are augmented in
     batches; they must have one size and fit into its memory. `stream`: worker processes decode and crop, and
     the other operations run in batches on the device."""
-    workers: Annotated[int, Field(ge=0)] = Field(0, description="Decoding processes per rank; 0: none.")
+    workers: Annotated[int, Field(ge=0)] = Field(0, description="Processes of a rank, at most its cores.")
     cache: bool = False
     """Cache the images decoded for `tensor` in `$XDG_CACHE_HOME/zoo/decoded` for later runs."""
     train: Annotated[list[list[Op]], Field(min_length=1)]
